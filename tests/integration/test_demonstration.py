@@ -34,6 +34,29 @@ def test_the_demonstration_trains_four_agents_and_leaves_a_report(demo: tuple[Pa
     page = (folder / "runs/demo/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in policies)
     assert page.count("sha256") >= 5  # the models and the results
+    assert "mean_variance, lower is better" in page  # the axis of the curves
+    for told in (said, page):
+        assert "least-variance is the rule of one line that the agents imitate first" in told
+        assert f"aaml lab {Path('runs/demo')}" in told
+        assert "scripts/" not in told.partition("Next")[2].partition("Configuration")[0]
+
+
+@needs_browser
+def test_the_report_fits_a_phone_without_empty_screens(demo: tuple[Path, str], tmp_path: Path) -> None:
+    with opened(tmp_path / "profile") as (page, errors):
+        page.set_viewport_size({"width": 420, "height": 900})
+        page.goto((demo[0] / "runs/demo/report.html").as_uri())
+        page.locator("figure canvas").first.wait_for()
+        wide, tall, rows = page.evaluate("""() => [
+          document.documentElement.scrollWidth, document.documentElement.scrollHeight,
+          Math.max(...[...document.querySelectorAll("tr")].map((row) => row.getBoundingClientRect().height))]""")
+        charts = page.locator("figure").first.locator("canvas")
+        means, differences = charts.first.bounding_box() or {}, charts.last.bounding_box() or {}
+    assert wide <= 420
+    assert tall < 6_000
+    assert rows < 200
+    assert differences["y"] >= means["y"] + means["height"] - 1  # below each other
+    assert errors == []
 
 
 @needs_browser

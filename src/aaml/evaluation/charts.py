@@ -25,6 +25,10 @@ _FAR = 6.0  # times the middle difference: what lies farther is not drawn to sca
 _WIDE = 30.0  # values that span more than this get a logarithmic axis
 _TICKS = 4  # on half a page, where a tiny number such as 2.500e-6 needs room
 _TOOLS = "xbox_zoom,reset"
+_BELOW_EACH_OTHER = """@media (max-width: 700px) {
+  :host { flex-direction: column !important; height: auto !important; }
+  .bk-Figure { flex: none !important; width: 100% !important; }
+}"""  # on a phone
 
 
 def parts(figures: Sequence[Drawn]) -> tuple[str, str, Sequence[str]]:
@@ -65,6 +69,8 @@ def comparison_figure(ranking: Ranking) -> Drawn:
     log = len(positive) == len(lines) and max(positive) > _WIDE * min(positive)
     means = _intervals(ranking, [line.value for line in lines], ranking.metric.name, log=log)
     means.title.text = f"mean [95% interval], {ranking.metric.better} is better"
+    if not log and len(positive) == len(lines):
+        means.x_range.start = 0
     against = f"difference from {ranking.reference}"
     differences = _intervals(ranking, [_difference(line) for line in lines], against)
     differences.title.text = f"{against}, paired by {ranking.unit}"
@@ -72,7 +78,7 @@ def comparison_figure(ranking: Ranking) -> Drawn:
     differences.yaxis.major_tick_line_color = None
     differences.add_layout(Span(location=0, dimension="height", line_color="#999999", line_dash="dashed"))
     _keep_near(differences, ranking)
-    return row(means, differences, sizing_mode="stretch_width")
+    return row(means, differences, sizing_mode="stretch_width", stylesheets=[_BELOW_EACH_OTHER])
 
 
 def _difference(line: Line) -> Interval:
@@ -153,12 +159,15 @@ def curve_chart(
         drawn.append(plot.line("step", "value", source=source, line_color=colour, line_width=1.8, **label))
         if len(xs) <= MOST_POINTS // 20:
             plot.scatter("step", "value", source=source, color=colour, size=5)
+    at_left = len(curves) > 1  # the legend is at the right
     for name, level in (levels or {}).items():
         plot.add_layout(Span(location=level, dimension="width", line_color=OTHER, line_dash="dashed"))
-        last = max((steps[-1] for steps, _ in curves.values() if len(steps)), default=0.0)
+        ends = [(steps[0], steps[-1]) for steps, _ in curves.values() if len(steps)] or [(0.0, 0.0)]
+        end = min(ends)[0] if at_left else max(last for _, last in ends)
         on_top = all(level >= value for _, values in curves.values() for value in values)  # no room above it
         where: Any = {"text_baseline": "top", "y_offset": 3} if on_top else {"y_offset": -2}
-        plot.text([last], [level], [name], text_font_size="11px", text_color=OTHER, text_align="right", **where)
+        where["text_align"] = "left" if at_left else "right"
+        plot.text([end], [level], [name], text_font_size="11px", text_color=OTHER, **where)
     tips = [(axis, "@step{0,0}"), *([("", "@name")] if len(curves) > 1 else []), (title, "@value{%.5g}")]
     form = {"@value": "printf"}
     hover = HoverTool(tooltips=tips, renderers=drawn, mode="vline", line_policy="nearest", formatters=form)

@@ -64,6 +64,8 @@ def interval_figure(
             _decades(means)
         else:
             _few_ticks(means)
+            if all(line.value.ends[0] > 0 for line in lines):
+                means.set_xlim(left=0)
         against = [None if line.against is None else line.against.difference for line in lines]
         _draw_intervals(differences, ranking, against, None)
         differences.axvline(0.0, color=_OTHER, lw=1.0)

@@ -132,7 +132,8 @@ class Page:
         for name, value in values.items():
             shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
             other = usual is not None and name in usual and usual[name] != value
-            self._settings.append((name, shown or "-", other))
+            if (name, shown) not in [(known, text) for known, text, _ in self._settings]:
+                self._settings.append((name, shown or "-", other))
 
     def hashed(self, paths: Sequence[Path]) -> None:
         """Name files or folders with what their content is; those that are not there are left out."""

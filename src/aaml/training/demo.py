@@ -5,18 +5,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from aaml.evaluation.charts import curve_chart, curve_frame
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
 from aaml.evaluation.report import add_comparison, add_origin
-from aaml.evaluation.results import ResultFile
+from aaml.evaluation.results import ResultFile, Results
 from aaml.evaluation.run_spec import write_run_specs
 from aaml.learning.config import AGENTS, ActorCritic, AgentKind, GroupConfig
 from aaml.parallel.pool import open_pool
 from aaml.progress import progress_bar
-from aaml.scheduling.curves import validation_metric
+from aaml.scheduling.curves import VALIDATION_DIFFERENCE, validation_metric
 from aaml.settings import plain
+from aaml.sim.metrics import find_metric
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve
 from aaml.training.settings import DemoConfig, TrainConfig
@@ -24,6 +27,7 @@ from aaml.training.sweep import train_to
 
 NAMES: tuple[AgentKind, ...] = ("gnn", "acgnn", "dqn", "acdqn")  # slowest first, so that two processes end together
 _VALIDATIONS = 20
+_ABOUT_LEVEL = 0.1  # of a mean
 BASELINES = ("kube-scheduler", "least-allocated", "least-variance", "random")
 
 
@@ -65,36 +69,60 @@ def run_demo(
         f"simulated clusters of {config.nodes} nodes; all are evaluated on {len(config.seeds)} episodes that none of "
         "them has seen. The intervals are 95% intervals over these episodes, differences are paired."
     )
-    comparison = results.compare()
+    comparison, verdict = results.compare(), _verdict(results, trainings[0].teacher_name)
+    page.text(verdict)
     add_comparison(page, comparison)
     page.heading("Learning curves")
     page.text(
-        "The task's metric on ten validation episodes, during training. The agents begin as copies of a heuristic, "
-        f"{trainings[0].teacher_name}; of each the best is kept. Those that ship learned longer, and on clusters of "
-        "several sizes."
+        "The task's metric on ten validation episodes, during training. The dashed line is the heuristic that the "
+        f"agents imitate first, {trainings[0].teacher_name}. Of each agent the best weights are kept. Those that ship "
+        "learned longer, and on clusters of several sizes."
     )
-    metric = find_task(config.task).metric
-    drawn = {str(agent): read_curve(folder / agent, validation_metric(metric)) for agent in NAMES}
-    panel = Panel({name: [curve] for name, curve in drawn.items()}, f"{config.task}: validation", metric)
-    page.figure(curve_chart(metric, drawn, log=True), "curves", lambda: curve_figure(panel), curve_frame(drawn))
+    metric = find_metric(find_task(config.task).metric)
+    curve = validation_metric(metric.name)
+    drawn = {str(agent): read_curve(folder / agent, curve) for agent in NAMES}
+    level = {trainings[0].teacher_name: _reference(folder / NAMES[0], curve)}
+    axis = f"{metric.name}, {metric.better} is better"
+    panel = Panel({name: [each] for name, each in drawn.items()}, f"{config.task}: validation", axis, level)
+    chart = curve_chart(axis, drawn, levels=level, log=True)
+    page.figure(chart, "curves", lambda: curve_figure(panel), curve_frame(drawn))
     page.heading("Next")
     page.code("\n".join(next_commands(kept[0], folder)))
     page.settings(plain(config), plain(DemoConfig()))
     add_origin(page, results.runs, results.run_specs, folder)
-    return DemoResult(folder, page.write(), str(comparison), tuple(kept))
+    return DemoResult(folder, page.write(), f"{comparison}\n\n{verdict}", tuple(kept))
 
 
 def next_commands(model: Path, folder: Path) -> tuple[str, ...]:
-    """Return the commands that a newcomer should try."""
+    """Return the commands that a newcomer should try, each with what it does."""
+    told = {
+        "source .venv/bin/activate": "so that `aaml` is found",
+        f"aaml lab {folder}": "look at decisions, one by one",
+        f"aaml evaluate --task balance --nodes 10 50 --models {model}": "on more nodes than it has seen",
+        "aaml cluster up": "a real API server on this machine",
+        "export KUBECONFIG=$(aaml cluster kubeconfig --path)": "this cluster, for the next command",
+        f"aaml schedule gnn --model {model} --progress": "the agent places its pods",
+    }
+    return tuple(f"{command}  # {why}" for command, why in told.items())
+
+
+def _verdict(results: Results, heuristic: str) -> str:
+    """Return in words how the agents compare with the heuristic that they imitated first."""
+    (ranking,) = results.compare(heuristic)
+    against = {line.policy: line.against for line in ranking.lines if line.against and line.policy in NAMES}
+    rises = {name: each.ratio.mean - 1.0 for name, each in against.items() if each.ratio}
+    said = [f"{name} {100 * rises.get(name, np.nan):+.0f}% ({each.verdict})" for name, each in against.items()]
+    near = len(rises) == len(NAMES) and max(map(abs, rises.values())) < _ABOUT_LEVEL
     return (
-        f"source .venv/bin/activate && aaml lab {folder}",
-        "tensorboard --logdir tlogs",
-        f"aaml evaluate --task balance --nodes 10 50 --models {model}",
-        (
-            "aaml cluster up && KUBECONFIG=$(aaml cluster kubeconfig --path) "
-            f"python scripts/scheduler_gnn.py --model {model} --progress"
-        ),
+        f"{heuristic} is the rule of one line that the agents imitate first. Their {ranking.metric.name} in terms of "
+        f"its own, {ranking.metric.better} is better: {', '.join(said)}."
+        + (" So that rule is about level with the agents: so short a training adds little to it." if near else "")
     )
+
+
+def _reference(run: Path, curve: str) -> float:
+    """Return the value of the policy that a run's validations compare with, on the same episodes."""
+    return read_curve(run, curve)[1][0] - read_curve(run, VALIDATION_DIFFERENCE[0])[1][0]
 
 
 def _model(run: Path) -> Path:
