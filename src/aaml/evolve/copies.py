@@ -7,6 +7,7 @@ from aaml.evaluation.statistics import Interval, mean_interval, together
 from aaml.evolve.front import shown
 from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.text import parse
+from aaml.study.looks import FIRST_LOOK, Look
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Copy:
     """A formula beside the network: how often they choose alike on unseen states of the network, and what it is worth.
 
     `losses` are those of the metric on validation episodes, relative to the reference's. Of so many policies that are
-    `compared` on these, all intervals hold together at 95%.
+    `compared` on these, later looks too, all intervals hold together at 95%.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Distilled:
 
     network: tuple[float, ...]
     front: list[Copy]
+    look: Look = FIRST_LOOK
 
     @property
     def interval(self) -> Interval:

@@ -159,12 +159,13 @@ def _distil(
         raise StoppedError
     judge = Judge(search, VALIDATION_SEEDS, config.validation_episodes)
     unseen = Copying(_visited(factory, config, network, network, spec, VALIDATION_SEEDS + _HELD_OUT, config.states))
-    copies = []
+    copies, look = [], study.look(sorted(texts))
+    compared = look.comparisons(1 + len(texts))
     for text in texts:
         program = assemble(parse(text))
         losses = judge.play(program, range(judge.count))
-        copies.append(Copy(text, 1.0 - unseen.race(program).loss, tuple(losses.tolist()), 1 + len(texts)))
-    result = Distilled(tuple(judge.play_policy(network, range(judge.count)).tolist()), _best_by_size(copies))
+        copies.append(Copy(text, 1.0 - unseen.race(program).loss, tuple(losses.tolist()), compared))
+    result = Distilled(tuple(judge.play_policy(network, range(judge.count)).tolist()), _best_by_size(copies), look)
     _leave(model, config, judge, result, spec, out)
     return result
 

@@ -27,6 +27,7 @@ from aaml.policies.formulas.expression import parts, terms
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_latex
 from aaml.progress import progress_bar
+from aaml.study.looks import FIRST_LOOK, Look
 from aaml.study.study import exists
 
 LOOKS = "looks.jsonl"
@@ -36,7 +37,7 @@ LOOKS = "looks.jsonl"
 class Judged:
     """A formula of the front: its loss in training, and its losses on validation episodes.
 
-    Of so many formulas that were `compared` on these, all intervals hold together at 95%.
+    Of so many comparisons (`compared`), those of later looks too, all intervals hold together at 95%.
     """
 
     text: str
@@ -89,7 +90,7 @@ def shown(loss: Interval, *, ratio: bool) -> str:
 
 
 def judge_front(
-    config: EvolveConfig, found: Iterable[tuple[str, float]], *, progress: bool = True
+    config: EvolveConfig, found: Iterable[tuple[str, float]], look: Look = FIRST_LOOK, *, progress: bool = True
 ) -> tuple[list[Judged], Races]:
     """Judge (text, training loss) of formulas on validation episodes; return them by size, and the episodes."""
     entered, judged = list(found), []
@@ -98,7 +99,7 @@ def judge_front(
         bar.update()
         for text, loss in entered:
             losses = judge.play(assemble(parse(text)), range(judge.count))
-            judged.append(Judged(text, loss, tuple(losses.tolist()), len(entered)))
+            judged.append(Judged(text, loss, tuple(losses.tolist()), look.comparisons(len(entered))))
             bar.update()
     return sorted(judged, key=lambda each: (each.size, each.loss)), judge
 
@@ -136,7 +137,7 @@ def undominated(front: Sequence[Judged]) -> list[Judged]:
 
 
 @dataclass(frozen=True)
-class Look:
+class SealedLook:
     """A formula's loss on the leaderboard's episodes of a task at a size."""
 
     task: str
@@ -144,7 +145,7 @@ class Look:
     loss: Interval
 
 
-def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[list[Look], int]:
+def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[list[SealedLook], int]:
     """Judge a formula on so many of the leaderboard's episodes of each task and size.
 
     Returns what was seen, and the looks that this folder has had. Looks are written down before they are made.
@@ -155,7 +156,7 @@ def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[
     judge = Judge(config, PROTOCOL.first_seed, episodes * len(kinds))
     losses = judge.play(assemble(parse(text)), range(judge.count))
     seen = [
-        Look(task.name, size, mean_interval(losses[number :: len(kinds)], confidence=together(count)))
+        SealedLook(task.name, size, mean_interval(losses[number :: len(kinds)], confidence=together(count)))
         for number, (task, size) in enumerate(kinds)
     ]
     return seen, count

@@ -16,6 +16,7 @@ from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import is_of_gpus
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
 from aaml.settings import plain
+from aaml.study.looks import FIRST_LOOK, Look
 
 
 def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> Drawn:
@@ -54,7 +55,9 @@ def add_front(page: Page, front: Sequence[Judged], name: str) -> None:
         page.folded(f"size {each.size}: {to_text(expression, 4)}", "\n\n".join(shown), f"size-{each.size}")
 
 
-def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: list[Judged]) -> Path:
+def write_page(
+    config: EvolveConfig, out: Path, front: list[Judged], everyone: list[Judged], look: Look = FIRST_LOOK
+) -> Path:
     """Write report.html into the folder of a search and return its path."""
     ratio = config.is_ratio
     page = Page(f"Formulas for {', '.join(config.task)}", out)
@@ -64,6 +67,7 @@ def write_page(config: EvolveConfig, out: Path, front: list[Judged], everyone: l
         "Its best formula was chosen by these, so it looks a little better than it is. The intervals of all formulas "
         "that were judged hold together at 95%."
     )
+    page.text(f"{look.at('validation')}.".capitalize())
     count = looks(out)
     page.text(
         f"The leaderboard's episodes were looked at {count} times ({LOOKS}). Intervals of looks are Bonferroni's."
@@ -91,6 +95,7 @@ def write_distilled(model: Path, config: DistilConfig, result: Distilled, out: P
         "that the search never saw, in which both choose the same node. The metric is that of validation episodes "
         f"relative to {config.search.judged_by}; the network has {shown(result.interval, ratio=ratio)}."
     )
+    page.text(f"{result.look.at('validation')}.".capitalize())
     frame = pd.DataFrame([each.row(ratio=ratio) for each in result.front])
     front = [Judged(each.text, 1.0 - each.agreement, each.losses, each.compared) for each in result.front]
     page.figure(front_figure(front, [], ratio=ratio), "front", numbers=frame)

@@ -11,7 +11,7 @@ report.html         a page
 ==================  ==================================================================================
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from aaml.evaluation.identity import inputs
 from aaml.evaluation.page import written
 from aaml.evolve.cases import check as check_held_out
 from aaml.evolve.front import Judged, chosen, judge_front, undominated
-from aaml.evolve.island import Candidate, Front, Islands, evaluate_in_training, training_cases
+from aaml.evolve.island import Candidate, Islands, evaluate_in_training, training_cases
 from aaml.evolve.judge import Races
 from aaml.evolve.settings import FREE, EvolveConfig
 from aaml.extras import lazily
@@ -33,6 +33,7 @@ from aaml.policies.formulas.policy import Formula
 from aaml.policies.formulas.text import parse
 from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import changed, plain
+from aaml.study.looks import Look
 from aaml.study.study import Study, exists
 from aaml.study.trial import Trial
 from aaml.telemetry.event_file import TensorBoardWriter
@@ -89,15 +90,17 @@ def _evolve(config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bo
             done = study.optimize(
                 islands, evaluate, config.generations, name="evolve", stopped=stop, after=after, progress=progress
             )
-    if not done:
-        raise StoppedError
-    return leave(config, out, islands.fronts, progress=progress)
+        if not done:
+            raise StoppedError
+        found = {text: loss for front in islands.fronts for text, loss, _ in front}
+        return leave(config, out, found, study.look(sorted(found)), progress=progress)
 
 
-def leave(config: EvolveConfig, out: Path, fronts: Sequence[Front], *, progress: bool = True) -> list[Judged]:
-    """Judge the islands' fronts on validation episodes; write front, formulas and page."""
-    found = {text: loss for front in fronts for text, loss, _ in front}
-    everyone, judge = judge_front(config, sorted(found.items()), progress=progress)
+def leave(
+    config: EvolveConfig, out: Path, found: Mapping[str, float], look: Look, *, progress: bool = True
+) -> list[Judged]:
+    """Judge formulas by their texts, with their training losses, on validation episodes; write front and page."""
+    everyone, judge = judge_front(config, sorted(found.items()), look, progress=progress)
     front = undominated(everyone)
     write_json(out / "front.json", [each.facts() for each in front], indent=1)
     for old in (*(out / "front").glob("*.formula"), *(out / "model").glob("*.formula")):
@@ -105,7 +108,7 @@ def leave(config: EvolveConfig, out: Path, fronts: Sequence[Front], *, progress:
     for each in front:
         save_formula(formula_of(config, judge, each), out / "front" / f"{each.size:02}.formula")
     save_formula(formula_of(config, judge, chosen(front)), out / "model" / f"{config.label}.formula")
-    written(lambda: page.write_page(config, out, front, everyone))
+    written(lambda: page.write_page(config, out, front, everyone, look))
     return front
 
 

@@ -1,7 +1,8 @@
 """What a search has come to, on episodes that it never saw: what it breaks or loses is told before what it gains.
 
 All intervals of a result hold together at 95% (Bonferroni), so that of searches which gain nothing one in twenty is
-told to gain something, however many sizes, metrics and references are compared.
+told to gain something, however many sizes, metrics and references are compared, and however often
+(`aaml.study.looks`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import pandas as pd
 from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import LEAST_SEEDS, Paired, paired, together
 from aaml.sim.metrics import Direction, find_metric
+from aaml.study.looks import FIRST_LOOK, Look
 from aaml.study.problem import Limit
 
 FloatArray = npt.NDArray[np.float64]
@@ -37,12 +39,12 @@ class Judgment:
     lines: tuple[str, ...]
 
 
-def judged(results: Results, metric: str, limits: Sequence[Limit]) -> Judgment:
-    """Judge what was tuned for a bill, against what one has (`STOCK`) and `MostAllocated`."""
+def judged(results: Results, metric: str, limits: Sequence[Limit], look: Look = FIRST_LOOK) -> Judgment:
+    """Judge what was tuned for a bill, against what one has (`STOCK`) and `MostAllocated`, in a look of a study."""
     frame, better = results.frame(), find_metric(metric).better
     metrics = tuple(dict.fromkeys((metric, *_DOLLARS)))
     sizes = {int(nodes): _runs(frame[frame["nodes"] == nodes]) for nodes in dict.fromkeys(frame["nodes"])}
-    confidence = together(len(sizes) * len(metrics) * 2)
+    confidence = together(look.comparisons(len(sizes) * len(metrics) * 2))
     first, worse, lines, gained = list[str](), list[str](), list[str](), False
     for nodes, runs in sizes.items():
         own, stock = runs[TUNED], runs[STOCK]
@@ -55,7 +57,7 @@ def judged(results: Results, metric: str, limits: Sequence[Limit]) -> Judgment:
         lines += _told(nodes, runs, metrics, confidence)
     if not gained:
         worse.append(f"nothing was gained on {metric} of episodes held out")
-    return Judgment(gained, (*first, *worse), tuple(lines))
+    return Judgment(gained, (*first, *worse), (*lines, str(look)))
 
 
 def broken(own: pd.DataFrame, stock: pd.DataFrame, limits: Sequence[Limit]) -> Iterator[str]:

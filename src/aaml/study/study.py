@@ -8,6 +8,7 @@ was cut off, and nothing but trials has to be kept.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -23,6 +24,7 @@ from aaml.evaluation.identity import VERSION, same_inputs
 from aaml.evaluation.program import program_sha256
 from aaml.progress import progress_bar
 from aaml.study.journal import Journal
+from aaml.study.looks import Look, kept_looks, take_look
 from aaml.study.trial import Params, Sampler, Trial
 
 JOURNAL = "study.jsonl"
@@ -47,6 +49,13 @@ def folder_beside(file: Path) -> Path:
 def exists(folder: Path) -> bool:
     """Whether a folder has a study."""
     return (folder / JOURNAL).is_file()
+
+
+def looked(folder: Path) -> Look:
+    """Return the last look that the study of a folder has taken at held-out episodes."""
+    with closing(Journal(folder / JOURNAL)) as journal:
+        kept = kept_looks(optuna.load_study(study_name=NAME, storage=JournalStorage(journal)), folder / JOURNAL)
+    return Look(len(kept), len(kept), sum(each.candidates for each in kept))
 
 
 class Study:
@@ -135,6 +144,11 @@ class Study:
             self.optuna.set_user_attr(name, make())
         value: Value = self.optuna.user_attrs[name]
         return value
+
+    def look(self, candidates: Sequence[object], seeds: Sequence[int] | None = None) -> Look:
+        """Note that JSON-able candidates are about to be judged on held-out episodes (None: the usual seeds)."""
+        told = [[each, seeds and list(seeds)] for each in candidates]
+        return take_look(self.optuna, told, self.path)
 
     def optimize(
         self,

@@ -161,8 +161,9 @@ def _tune(settings: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tu
         stopped = from_now(stopped)
         configs, means, violations = bred.validated(_problem(settings, "validation"), pool, stopped)
         chosen = configs[int(ranked(means, violations)[0])]
+        look = study.look([space.to_dict(chosen)], settings.seeds)
         results = _judge(settings, chosen, stopped)
-        judgment = judged(results, settings.metric, limits)
+        judgment = judged(results, settings.metric, limits, look)
         lines = (*judgment.first, *judgment.lines)
         files = _write(settings, chosen, lines) if judgment.gained else ()
         write_page(

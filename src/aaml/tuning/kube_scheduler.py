@@ -26,6 +26,7 @@ from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, profile_file, read_profile
 from aaml.sim.metrics import find_metric
 from aaml.sim.task import Task
+from aaml.study.looks import Look
 from aaml.study.page import write_page
 from aaml.study.pareto import survivors
 from aaml.study.problem import Problem
@@ -145,6 +146,7 @@ class TunedProfiles:
     results: Results
     generations: int
     played: int
+    look: Look
 
 
 def tune(
@@ -176,9 +178,10 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
         bred = breed(study, settings, space, problem, pool, elite=_ELITE, name="kube-scheduler", stopped=stopped)
         stopped = from_now(stopped)
         chosen = _choose(settings, bred, pool, stopped)
-        found, results = _judge(settings, chosen, stopped)
-        written = tuple(_write(settings, each, number, len(found)) for number, each in enumerate(found))
-        lines = [str(gain) for each in written for gain in (*each.worse, *each.gains)]
+        look = study.look([space.to_dict(each) for each in chosen], settings.seeds)
+        found, results = _judge(settings, chosen, look, stopped)
+        written = tuple(_write(settings, each, number, len(found), look) for number, each in enumerate(found))
+        lines = [*(str(gain) for each in written for gain in (*each.worse, *each.gains)), str(look)]
         files = [each.file for each in written if each.file is not None]
         write_page(
             study,
@@ -188,7 +191,7 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
             settings.judged_by,
             files,
         )
-    return TunedProfiles(written, results, bred.generations, bred.played)
+    return TunedProfiles(written, results, bred.generations, bred.played, look)
 
 
 def _space(settings: KubeSchedulerTuning) -> Space:
@@ -234,7 +237,7 @@ def _choose(
 
 
 def _judge(
-    settings: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], stopped: Callable[[], bool]
+    settings: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], look: Look, stopped: Callable[[], bool]
 ) -> tuple[list[Tuned], Results]:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as folder:
@@ -245,7 +248,7 @@ def _judge(
             policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(settings)
         results = evaluate(policies, settings.task, settings.seeds, workers=settings.workers, stopped=stopped)
     frame, found = results.frame(), []
-    comparisons = frame["nodes"].nunique() * len(settings.judged_by) * len(chosen)
+    comparisons = look.comparisons(frame["nodes"].nunique() * len(settings.judged_by) * len(chosen))
     for number, config in enumerate(chosen):
         gains = []
         for nodes in dict.fromkeys(frame["nodes"]):
@@ -276,7 +279,7 @@ def _file(settings: KubeSchedulerTuning, number: int, count: int) -> Path:
     return settings.out.with_name(name + settings.out.suffix)
 
 
-def _write(settings: KubeSchedulerTuning, tuned: Tuned, number: int, count: int) -> Tuned:
+def _write(settings: KubeSchedulerTuning, tuned: Tuned, number: int, count: int, look: Look) -> Tuned:
     """Write a configuration that gains something."""
     if not tuned.better:
         return tuned
@@ -284,5 +287,5 @@ def _write(settings: KubeSchedulerTuning, tuned: Tuned, number: int, count: int)
     reference = settings.start or "kube-scheduler's defaults"
     notes = [f"tuned for {settings.task.name} (aaml search scheduler); predicted, against {reference}:"]
     lines = sorted(tuned.gains, key=lambda gain: gain.against.verdict != "worse")
-    write_configuration(path, document(tuned.config, settings.start), [*notes, *map(str, lines)])
+    write_configuration(path, document(tuned.config, settings.start), [*notes, *map(str, lines), str(look)])
     return replace(tuned, file=path)

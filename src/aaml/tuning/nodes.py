@@ -26,6 +26,7 @@ from aaml.policies.heuristics.linear import FEATURE, FEATURES, TERM, TERMS
 from aaml.policies.kube_scores import KubeScheduler
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
+from aaml.settings import plain
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded_bill import bill_of, under
 from aaml.sim.task import Task
@@ -175,11 +176,12 @@ def _tune(settings: NodePolicyTuning, resume: bool, stopped: Callable[[], bool])
         stopped = from_now(stopped)
         policy = _chosen(settings, start, sampler.means[: generations + 1], pool, stopped)
         write_node_policy(settings.out, policy)
+        look = study.look([plain(policy)], settings.seeds)
         results = evaluate(
             {STOCK: STOCK, PACKING: PACKING, TUNED: f"{settings.policy}+{settings.out}"}, settings.task, settings.seeds,
             workers=settings.workers, stopped=stopped,
         )  # fmt: skip
-        judgment = judged(results, settings.metric, settings.limits.list())
+        judgment = judged(results, settings.metric, settings.limits.list(), look)
         lines = (*judgment.first, *judgment.lines)
         by = f"with the policy {settings.policy} (aaml search nodes)"
         head = f"tuned for {settings.task.name} {by}; on episodes held out:"

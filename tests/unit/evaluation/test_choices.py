@@ -22,7 +22,11 @@ from aaml.evolve.settings import EvolveConfig
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
 from aaml.study.judgment import judged
+from aaml.study.looks import Look
 from aaml.study.problem import Limit
+from aaml.study.samplers import CmaEs
+from aaml.study.study import Study, looked
+from aaml.study.trial import Trial
 from aaml.training.rollouts import EnvConfig, EnvFactory
 from aaml.training.validation import Validation, by_playing
 from aaml.tuning.bill import BillTuning
@@ -123,6 +127,63 @@ def test_a_bill_at_three_sizes_seldom_gains_by_chance(noise) -> None:
     rng = np.random.default_rng(2)
     false = sum(judged(bills(noise(rng, (3, 3, 20))), "bill_per_core_hour", ()).gained for _ in range(FEW))
     assert false / FEW < SELDOM
+
+
+@NOISE
+def test_a_search_that_is_gone_on_with_until_it_gains_seldom_gains_by_chance(noise, tmp_path: Path) -> None:
+    """Five looks, at new candidates each, and the first gain that is told is believed."""
+    rng, false = np.random.default_rng(6), 0
+    for number in range(FEW):
+        with Study(tmp_path / str(number), {}, {}) as study:
+            for candidate in range(5):
+                look = study.look([candidate])
+                assert (look.number, look.looks) == (candidate + 1, candidate + 1)
+                if judged(bills(noise(rng, (1, 3, 20))), "bill_per_core_hour", (), look).gained:
+                    false += 1
+                    break
+    assert false / FEW < SELDOM
+
+
+def test_five_looks_gain_by_chance_no_more_often_than_one_and_without_a_correction_they_do() -> None:
+    rng = np.random.default_rng(8)
+    noise = rng.normal(size=(5, SEARCHES, 20))
+
+    def told(confidences: list[float]) -> float:
+        """Return the share of searches of which a gain is told in one of five looks."""
+        gains = [
+            mean_bounds(each, confidence=confidence)[1] < 0.0
+            for each, confidence in zip(noise, confidences, strict=True)
+        ]
+        return float(np.any(gains, axis=0).mean())
+
+    assert told([together(Look(k, k, k).comparisons(1)) for k in range(1, 6)]) < MOST
+    assert told([together(1)] * 5) > 0.1
+
+
+def test_all_looks_together_have_the_error_of_one() -> None:
+    share = [1.0 - together(Look(k, k, k).comparisons(1)) for k in range(1, 2000)]
+    assert sum(share) == pytest.approx(0.05, rel=1e-3)
+    assert sum(share) < 0.05
+
+
+def test_a_study_counts_looks_at_other_candidates_or_episodes_alone(tmp_path: Path) -> None:
+    with Study(tmp_path, {}, {}) as study:
+        study.optimize(CmaEs(np.zeros(2), population=4, deviation=1.0, seed=0), zeros, 1, name="", progress=False)
+        assert study.look(["a"]) == Look(1, 1, 1)
+    with Study(tmp_path, {}, {}, resume=True) as study:
+        assert study.look(["a"]) == Look(1, 1, 1), "the same tells nothing new"
+        assert study.look(["b", "c"]) == Look(2, 2, 3)
+        assert study.look(["b", "c"], (5, 6)) == Look(3, 3, 5)
+        assert study.look(["a"]) == Look(1, 3, 5)
+    assert looked(tmp_path) == Look(3, 3, 5)
+    assert str(Look(1, 3, 5)) == (
+        "the held-out episodes were looked at 3 times (this is look 1), at 5 candidates; "
+        "intervals hold together over all looks"
+    )
+
+
+def zeros(asked: Any, *_: Any) -> list[Trial[Any]]:
+    return [Trial(each, (0.0,)) for each in asked]
 
 
 @NOISE

@@ -80,7 +80,12 @@ def test_a_distillation_that_was_stopped_goes_on_to_the_same(tmp_path):
 
     cut = distil(MODEL, TINY, tmp_path / "cut", stop=stop, progress=False)
     assert cut.front, "the best so far are kept"
-    assert distil(MODEL, TINY, tmp_path / "cut", resume=True, progress=False) == whole
+    again = distil(MODEL, TINY, tmp_path / "cut", resume=True, progress=False)
+    assert (again.network, [each.losses for each in again.front]) == (
+        whole.network, [each.losses for each in whole.front]
+    )  # fmt: skip
+    assert (whole.look.number, again.look.number) == (1, 2), "what it had come to when it was stopped was seen too"
+    assert again.interval.high > whole.interval.high
     with pytest.raises(UserError, match="belongs to a study with another seed"):
         distil(MODEL, replace(TINY, seed=1), tmp_path / "cut", resume=True, progress=False)
 

@@ -55,6 +55,7 @@ def test_a_pair_is_written_that_evaluate_plays_to_the_same_bill(asked):
     for path in outcome.files:
         lines = (*outcome.judgment.first, *outcome.judgment.lines)
         assert all(line in path.read_text(encoding="utf-8") for line in lines), "the prediction is on top"
+    assert outcome.judgment.lines[-1].startswith("the held-out episodes were looked at once, at 1 candidate")
     whole = [path.read_bytes() for path in outcome.files]
     again = replace(asked, out=asked.out.with_name("again"), generations=2)
     tune(replace(again, generations=1))

@@ -38,6 +38,7 @@ def run(args: Args) -> int:
     from aaml.evolve.front import chosen, look, not_better, read_front, shown
     from aaml.evolve.search import evolve, read_config
     from aaml.policies.formulas.text import parse, to_text
+    from aaml.study.study import looked
 
     config = args.evolve
     out = args.out or Path("runs") / f"evolve-{config.label}-s{config.seed}"
@@ -67,6 +68,7 @@ def run(args: Args) -> int:
     for each in front:
         row = each.row(ratio=config.is_ratio)
         print(f"{row['size']:>4}  {row['validation [95% interval]']:<23}  {to_text(parse(each.text), 4)}")
+    print(looked(out).at("validation"))
     if interruption.status:
         print(f"stopped; go on with: aaml search formula --out {out} --resume --generations {config.generations}")
         return interruption.status

@@ -45,5 +45,6 @@ def run(args: Args) -> int:
     for each in result.front:
         row = each.row(ratio=ratio)
         print(f"{row['size']:>4}  {row['agreement']:>9}  {row['validation [95% interval]']:<23}  {row['formula']}")
+    print(result.look.at("validation"))
     print(f"agreement: on states of the network that the search never saw; page: {out}/report.html")
     return interruption.status

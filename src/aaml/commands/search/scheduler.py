@@ -83,6 +83,7 @@ def run(args: Args) -> int:
         print(f"{outcome.results.compare(metric=metric)}\n")
     for each in written:
         print(f"{each.file}, predicted, all intervals together at 95%:", *map(str, each.gains), sep="\n  ")
+    print(outcome.look)
     if written:
         print(next_line(args.task, args.nodes, f"kube-scheduler tuned={PREFIX}{written[0].file}"))
     if interruption.signal:
