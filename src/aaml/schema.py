@@ -81,19 +81,38 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+
+
 class _OnceLoader(yaml.SafeLoader):
     """YAML in which a key may stand once in a mapping, as Kubernetes' strict decoders have it."""
 
 
 def _mapping(loader: _OnceLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
+    merged: dict[Any, Any] | None = None
     for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
+        if key_node.tag == _MERGE and merged is None:
+            merged = _merged(loader, value_node)
+            continue
+        key = "<<" if key_node.tag == _MERGE else loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable):
             raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
-        if key in found:
+        if key in found or key_node.tag == _MERGE:
             raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
         found[key] = loader.construct_object(value_node, deep=True)
+    return {**merged, **found} if merged else found
+
+
+def _merged(loader: _OnceLoader, node: yaml.Node) -> dict[Any, Any]:
+    """Return what a merge key (`<<: *anchor`, or a list of anchors) stands for: an earlier mapping counts more."""
+    found: dict[Any, Any] = {}
+    for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+        if not isinstance(each, yaml.MappingNode):
+            raise yaml.constructor.ConstructorError(
+                None, None, "<< stands for a mapping, or for several", each.start_mark
+            )
+        found = {**loader.construct_object(each, deep=True), **found}
     return found
 
 

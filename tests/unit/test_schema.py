@@ -61,3 +61,31 @@ def test_seeds_that_nobody_plays_are_refused_before_a_list_is_made(text):
 def test_seeds_are_numbers_and_ranges():
     assert parse_seeds("42..44, 7") == (42, 43, 44, 7)
     assert len(parse_seeds("1..1000000")) == 1_000_000
+
+
+def test_a_merge_key_stands_for_what_it_names_and_what_is_written_beside_it_counts_more() -> None:
+    text = b"a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\none: {<<: *a, y: 3}\nboth: {<<: [*a, *b]}\n"
+    nested = b"a: {<<: &b {<<: &c {x: 1}, x: 2}, y: 3}\nb: *b\nc: *c\n"
+    (found,) = of_yaml(text, "file")
+    assert (found["one"], found["both"]) == ({"x": 1, "y": 3}, {"x": 1, "y": 1, "z": 2})
+    assert of_yaml(nested, "file") == [{"a": {"x": 2, "y": 3}, "b": {"x": 2}, "c": {"x": 1}}]
+    assert of_yaml(b"'<<': 1\n", "file") == [{"<<": 1}], "a text is a key as any other"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"<<: 1\n", "<< stands for a mapping"), (b"<<: [1]\n", "<< stands for a mapping"),
+        (b"a: &a {x: 1}\nb: {<<: *a, <<: *a}\n", "key '<<' stands twice"),
+        (b"a: &a {x: 1}\nb: {<<: *a, y: 1, y: 2}\n", "key 'y' stands twice"),
+        (b"a: &a {<<: *a}\n", "recursive"),
+    ],
+)  # fmt: skip
+def test_a_merge_key_of_nothing_is_told_in_a_line(text: bytes, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        of_yaml(text, "file")
+
+
+def test_merge_keys_of_merge_keys_take_no_time() -> None:
+    lines = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 100))]
+    assert of_yaml("\n".join(lines).encode(), "file")[0]["a99"] == {"x": 1}

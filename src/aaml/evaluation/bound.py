@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aaml.evaluation.bound_names import SOLVED, SOLVER
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.identity import IDENTITY, identity
 from aaml.evaluation.results import KEYS
@@ -27,7 +28,7 @@ class Planned:
     """A policy that knows where each pod goes, by uid; pods without a place are left pending."""
 
     places: Mapping[str, Place]
-    name: str = "cp-sat"
+    name: str = SOLVED
 
     def act(self, context: Context) -> Decision:
         """Place the pod where the solver placed it."""
@@ -50,12 +51,12 @@ def bound_rows(
     """
     cluster = task.build(seed, nodes, pods=pods, invariants=True)
     optimum = best_placement(cluster.state.nodes, cluster.workload.pods, task.metric, limit_s=limit_s, stopped=stopped)
-    row = episode_row(task.name, seed, cluster, Planned(optimum.places), "cp-sat")
+    row = episode_row(task.name, seed, cluster, Planned(optimum.places), SOLVED)
     if not math.isclose(row[task.metric], optimum.value, rel_tol=1e-9, abs_tol=1e-12):
         raise AssertionError(f"{task.metric} is {row[task.metric]} in the simulator, {optimum.value} to the solver")
     row |= dict.fromkeys(("latency_p50_ms", "latency_p99_ms"), math.nan) | identity(task, pods)
     bound = dict.fromkeys(row, math.nan) | {key: row[key] for key in (*KEYS, *IDENTITY)}
-    bound |= {"policy": "cp-sat-bound", task.metric: optimum.bound}
+    bound |= {"policy": SOLVER, task.metric: optimum.bound}
     return optimum, [row, bound]
 
 

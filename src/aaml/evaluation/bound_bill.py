@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from aaml.cluster.objects import Pod
+from aaml.evaluation.bound_names import FLUID, OFFLINE, SOLVER
 from aaml.evaluation.identity import identity
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.constraints import is_constrained
@@ -23,7 +24,6 @@ from aaml.sim.metrics import METRICS
 from aaml.sim.recorded_bill import RecordedBillTask
 
 _HOUR_S = 3600.0
-OFFLINE, SOLVER, FLUID = "offline-packing", "cp-sat-bound", "fluid-bound"
 
 
 def bound_bill(

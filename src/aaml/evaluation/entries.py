@@ -15,6 +15,7 @@ import cloudpickle
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
+from aaml.evaluation.bound_names import BOUND_ROWS
 from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy, needs_expected_pods, split_nodes
 from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
@@ -101,6 +102,8 @@ def policy_entries(
     for name in names:
         if not name.isprintable():
             raise bad_value("policies", name, "labels of characters that can be printed, such as NAME=SPEC")
+        if name in BOUND_ROWS:
+            raise bad_value("policies", name, "another label: rows of --bound are called so")
     if len(set(names)) != len(names):
         raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
     return result

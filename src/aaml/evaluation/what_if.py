@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
+
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import bad_value
@@ -89,6 +91,7 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
     usual = isinstance(task.bill.autoscaler, ClusterAutoscalerSettings)  # which buys a type in one way alone
     placed = [pod for pod in pods.values() if not comes_with_node(pod)]
     unfit = sum(not task.catalogue.fits(pod, launched=usual).any() for pod in placed)
+    lacking = Counter(name for pod in placed if (name := task.catalogue.lacking(pod)))
     unpriced = sum((recorded_dollars(window, prices)[1] for window in played), Counter[str]())
     bought = f"nodes are bought from {len(task.catalogue)} types, the recorded ones left aside"
     notes = [f"{bought}; what ran when a window began is placed anew a minute before it"]
@@ -97,7 +100,10 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
             f"{of_nodes} pods of DaemonSets and static pods are left out; each node has less by what DaemonSets request"
         )
     if unfit:
-        notes.append(f"Caution: {unfit} of the windows' {len(pods)} pods fit no instance type, and wait for ever")
+        unnamed = "".join(f"; {count} of them request {name}, which no type names" for name, count in lacking.items())
+        notes.append(
+            f"Caution: {unfit} of the windows' {len(pods)} pods fit no instance type, and wait for ever{unnamed}"
+        )
     if unpriced:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(unpriced.items()))
         notes.append(f"what the recorded nodes cost is not known; without a price: {names}")
@@ -113,11 +119,8 @@ def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str
     """
     runs = results.runs
     summary = [f"What these windows ({seconds / _HOUR_S:.3g} h together) would have cost:"]
-    known = runs[(runs["policy"] == RECORDED) & runs["bill"].notna()]
-    if len(known):
-        summary.append(
-            f"  {RECORDED}: ${known['bill'].mean() * seconds / _HOUR_S:.4g}, by the prices of its nodes' types"
-        )
+    if runs[runs["policy"] == RECORDED]["bill"].notna().any():
+        summary.append(f"  {RECORDED}: {_recorded(runs, seconds)}")
     compared = results.where(policies=simulated)
     idle = compared.runs[compared.runs[_PER_CORE_HOUR].isna()]["seed"]  # windows in which nothing ran under somebody
     busy = replace(compared, runs=compared.runs[~compared.runs["seed"].isin(idle)])
@@ -133,6 +136,21 @@ def paid(results: Results, simulated: Sequence[str], seconds: float) -> list[str
         counts = ", ".join(f"{count} under {name}" for name, count in lost.items())
         summary.append(f"Caution: pods without an owner do not come again when they are evicted: {counts}")
     return summary
+
+
+def _recorded(runs: pd.DataFrame, seconds: float) -> str:
+    """Return what the recorded nodes cost, in the windows where each of them has a price."""
+    mine = runs[runs["policy"] == RECORDED]
+    known = mine[mine["bill"].notna()]
+    hours = seconds / _HOUR_S / len(mine)
+    told = f"${known['bill'].sum() * hours:.4g}, by the prices of its nodes' types"
+    if len(known) == len(mine):
+        return told
+    there = runs[(runs["policy"] == REFERENCE) & runs["seed"].isin(known["seed"])]
+    return (
+        f"{told}, in the {len(known)} of {len(mine)} windows in which each has one; "
+        f"{REFERENCE} in these: ${there['bill'].sum() * hours:.4g}"
+    )
 
 
 def _every_pod(window: Window) -> Iterable[Pod]:

@@ -14,6 +14,7 @@ from bokeh.embed import components
 from bokeh.resources import Resources
 
 from aaml.errors import UserError
+from aaml.evaluation.bound_names import SOLVER
 from aaml.evaluation.charts import comparison_figure
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import ranking_table
@@ -25,7 +26,6 @@ from aaml.progress import progress_bar
 
 LEVELS = 10  # a window may be so many times halved
 _EXPORTED_LEVELS = 2
-BOUND_ROW = "cp-sat-bound"  # of `aaml evaluate --bound`
 
 
 def page(library: Library, packed: str = "") -> str:
@@ -120,7 +120,7 @@ def _comparisons(library: Library) -> list[tuple[str, str, Any]]:
     for folder in library.results:
         for ranking in Results.read(folder).compare():
             frame = ranking_table(ranking)
-            bounds = [line.value.mean for line in ranking.lines if line.policy == BOUND_ROW]
+            bounds = [line.value.mean for line in ranking.lines if line.policy == SOLVER]
             if bounds:
                 frame["from the bound"] = [f"{line.value.mean - bounds[0]:+.3g}" for line in ranking.lines]
             table = frame.to_html(index=False, border=0, escape=True)

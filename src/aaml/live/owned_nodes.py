@@ -354,8 +354,7 @@ class OwnedNodes:
 
     def _beyond_us(self, pod: Pod) -> str:
         """Return why a pod cannot be planned with, as it has what the autoscaler does not look at; "" where it can."""
-        affinity, known = pod.affinity, self.catalogue.resources
-        strange = next((name for name, amount in pod.requests.items() if amount and name not in known), "")
+        affinity = pod.affinity
         return (
             "required affinity"
             if affinity.required_nodes is not None or affinity.required_pods or affinity.required_anti_pods
@@ -366,7 +365,8 @@ class OwnedNodes:
             else "no toleration of the taints of nodes that are provisioned"
             if has_untolerated_taint(pod.tolerations, self._template.taints)
             else "GPUs" if pod.gpu != NO_GPU
-            else f"a request for {strange}, which no instance type names" if strange
+            else f"a request for {lacking}, which no instance type names"
+            if (lacking := self.catalogue.lacking(pod))
             else ""
         )  # fmt: skip
 

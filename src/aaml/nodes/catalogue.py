@@ -245,6 +245,10 @@ class Catalogue:
             known = self._vectors[id(requests)] = requests, np.array(row, dtype=np.int64)
         return known[1]
 
+    def lacking(self, pod: Pod) -> str:
+        """Return the first resource that a pod requests and no type names, "" where there is none."""
+        return next((name for name, amount in pod.requests.items() if amount and name not in self.resources), "")
+
     def fits(self, pod: Pod, *, launched: bool = False) -> npt.NDArray[np.bool_]:
         """Return [T], which types have room for a pod and carry the labels that it selects, bought in some way.
 
@@ -270,7 +274,9 @@ class Catalogue:
         return self if len(types) == len(self.types) else Catalogue(tuple(types))
 
     def has_room(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [T], which types have room for a pod, and its GPUs."""
+        """Return [T], which types have room for a pod, and its GPUs: none that does not name all that it requests."""
+        if self.lacking(pod):
+            return np.zeros(len(self), dtype=np.bool_)
         room = all_columns(self.room >= self.request(pod))
         if pod.gpu.total_milli:
             room &= self.gpu_count >= pod.gpu.count

@@ -65,6 +65,7 @@ class NodeSupply:
         self._sequence = 0
         self._later: dict[int, Pod] = {}  # successors, by the sequence number of their event
         self._replaced: dict[str, tuple[str, ...]] = {}  # by the node that is awaited: those that go then
+        self._lacking: set[str] = set()  # uids of pods that request what no type names
         self._draining_s: dict[str, float] = {}  # by node: since when its pods are evicted
 
     def attach(self, cluster: SimCluster) -> None:
@@ -90,6 +91,7 @@ class NodeSupply:
         twin.seen = replace(self.seen, nodes=nodes, waiting=dict(self.seen.waiting), stopping=set(self.seen.stopping))
         twin._heap, twin._later = list(self._heap), dict(self._later)
         twin._replaced, twin._draining_s = dict(self._replaced), dict(self._draining_s)
+        twin._lacking = set(self._lacking)
         twin.attach(cluster)
         return twin
 
@@ -104,6 +106,8 @@ class NodeSupply:
         """Take note of a pod that fits nowhere, and return for how many seconds no other pod is tried."""
         if pod.uid not in self.seen.waiting:
             self.seen.waiting[pod.uid] = Waiting(pod, self._cluster.now_s())
+            if self.catalogue.lacking(pod):
+                self._lacking.add(pod.uid)
         return self.times.failed_try_s
 
     def deleted(self, uid: str) -> None:
@@ -125,12 +129,19 @@ class NodeSupply:
         seen, waits = self.seen, self._cluster.journal.waiting_since_s
         seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
         self._look_at_budgets()
-        while commands := self.autoscaler.act(seen):
+        while commands := self.autoscaler.act(self._planned()):
             for command in commands:
                 happened |= self._carry_out(command)
         if self.autoscaler.next_s <= now_s:
             raise ValueError(f"the autoscaler wants to be asked at {self.autoscaler.next_s} s, and it is {now_s} s")
         return happened
+
+    def _planned(self) -> Observed:
+        """Return what is planned with: no node is bought, and no room kept, for a pod that no type can take."""
+        if self._lacking.isdisjoint(self.seen.waiting):
+            return self.seen
+        waiting = {uid: each for uid, each in self.seen.waiting.items() if uid not in self._lacking}
+        return replace(self.seen, waiting=waiting)
 
     def metrics(self) -> Mapping[str, float]:
         """Return the numbers of `aaml.sim.metrics.BILLED` so far."""

@@ -13,6 +13,8 @@ from aaml.cli import run
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.errors import UserError
 from aaml.evaluation.bound import bound_rows
+from aaml.evaluation.bound_names import BOUND_ROWS
+from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.results import ResultFile, Results
 from aaml.openb.bound import LinearProgram, column_bounds, patterns
@@ -193,3 +195,11 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         best_placement([Node("a", ROOM)], [], "final_gpu_allocation")
     with pytest.raises(UserError, match="ortools is not installed"):
         LinearProgram(prepare("tiny", 1))
+
+
+@pytest.mark.parametrize("label", BOUND_ROWS)
+def test_no_policy_is_called_as_a_row_of_a_bound(label: str) -> None:
+    with pytest.raises(
+        UserError, match=f"policies: '{label}' is not accepted; expected another label: rows of --bound"
+    ):
+        policy_entries([f"{label}=random"])

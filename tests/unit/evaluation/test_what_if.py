@@ -6,13 +6,14 @@ import json
 import random
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 
 from aaml.cli import run as command
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.evaluation.results import Results
-from aaml.evaluation.what_if import comparable
+from aaml.evaluation.what_if import comparable, paid
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen, Watched
 from aaml.workload.trace.store import TraceWriter
 
@@ -154,3 +155,20 @@ def test_a_window_in_which_a_metric_has_no_value_for_somebody_is_left_out_and_to
     assert said == ["cost is compared in 3 of 4 windows: in the others it has no value"]
     assert set(chosen.runs["policy"]) == {"kube-scheduler", "nilas"}
     assert comparable(results, "fluid_ratio", ("nilas",))[0].runs.empty
+
+
+def test_the_recorded_dollars_are_those_of_the_windows_in_which_they_are_known():
+    rows = [
+        {"task": "bill", "nodes": 1, "policy": policy, "seed": seed, "bill": bill, "bill_per_core_hour": 1.0, "lost": 0}
+        for policy, bills in {"recorded": (float("nan"), 2.0, 4.0), "kube-scheduler": (90.0, 3.0, 5.0)}.items()
+        for seed, bill in enumerate(bills)
+    ]
+    results = Results(pd.DataFrame(rows), frozenset())
+    told = paid(results, ["kube-scheduler"], 3 * 1800.0)
+    assert told[1] == (
+        "  recorded: $3, by the prices of its nodes' types, in the 2 of 3 windows in which each has one; "
+        "kube-scheduler in these: $4"
+    )
+    assert told[2].startswith("  kube-scheduler: $49")
+    whole = Results(pd.DataFrame(rows).fillna({"bill": 6.0}), frozenset())
+    assert paid(whole, ["kube-scheduler"], 3 * 1800.0)[1] == "  recorded: $6, by the prices of its nodes' types"

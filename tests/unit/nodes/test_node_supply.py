@@ -8,11 +8,13 @@ import pytest
 
 from aaml.errors import UserError
 from aaml.nodes.budgets import PodBudget, allowed_evictions, stuck_pods
+from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Buy, Delete, Replace
-from aaml.nodes.settings import NodeTimes, Prices
+from aaml.nodes.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
+from aaml.sim.recorded_bill import under
 from aaml.sim.supply import NodeSupply
 from aaml.sim.tasks import find_task
 from aaml.sim.timeline import DeletePod
@@ -263,3 +265,20 @@ def test_a_pod_is_stuck_where_no_state_of_the_others_lets_it_go(limits, stuck):
     web = pod("web", labels={"app": "web"})
     budgets = [PodBudget({"app": "web"}, **limit) for limit in limits]
     assert stuck_pods(budgets, [web, pod("other")]) == ({"web"} if stuck else set())
+
+
+@pytest.mark.parametrize("buyer", [KarpenterSettings(), ClusterAutoscalerSettings(), NodePolicy()])
+def test_no_node_is_bought_and_no_room_kept_for_a_pod_that_requests_what_no_type_names(buyer):
+    def bought(*pods):
+        supply = under(find_task("bill"), buyer).supply(np.random.default_rng(1), CATALOGUE)
+        cluster = SimCluster((), Workload(tuple(pods)), until_s=600.0, supply=supply, invariants=True)
+        play(cluster, make_policy("first-fit"))
+        told = cluster.metrics()
+        return told["nodes_bought"], {each.pod.name for each in cluster.state.placements.values()}
+
+    plain = [pod(name, 1, lifetime_s=None) for name in ("a", "b")]
+    strange = [replace(pod(f"s{n}", 1), requests={**plain[0].requests, "ephemeral-storage": 1}) for n in range(3)]
+    assert not CATALOGUE.fits(strange[0]).any()
+    assert CATALOGUE.lacking(strange[0]) == "ephemeral-storage"
+    assert bought(*strange) == (0, set())
+    assert bought(*strange, *plain) == bought(*plain)
