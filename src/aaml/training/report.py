@@ -79,9 +79,13 @@ def _outcome(folder: Path, config: TrainConfig) -> dict[str, object]:
         return {"outcome": f"not known: {error}"}
     return {
         "best validation score": f"{summary.best:.4f} of {config.reference}'s (below 1 is better)",
-        "reached after": f"{summary.best_step:,} of {summary.step:,} decisions",
+        "reached after": f"{summary.best_step:,} of {summary.step:,} decisions{_kept(summary, config)}",
         "validations": summary.validations, "time": f"{summary.seconds:.1f} s",
     }  # fmt: skip
+
+
+def _kept(summary: "_Summary", config: TrainConfig) -> str:
+    return f": {config.nothing_better}" if summary.best_step == 0 < summary.step else ""
 
 
 class _Summary(msgspec.Struct):

@@ -198,6 +198,12 @@ class TrainConfig(Settings):
         return self.start is None and self.teacher_name != "none" and self.teacher_steps > 0
 
     @property
+    def nothing_better(self) -> str:
+        """What is to be said of a run whose best weights are those that it began with."""
+        begun = f"the warm start, a copy of {self.teacher_name}" if self.imitates else "those that the run began with"
+        return f"nothing learned beat the start: the kept weights are {begun}"
+
+    @property
     def reference(self) -> str:
         """The policy that validation compares with: the teacher, or the task's usual one without."""
         teacher = self.teacher_name

@@ -135,7 +135,7 @@ def test_a_search_on_a_task_of_ones_own_file_leaves_a_policy(tmp_path, monkeypat
     flags = ["--nodes", "4", "--pods", "40", "--episodes", "2", "--validation-episodes", "2", "--population", "8",
              "--generations", "1", "--islands", "1"]  # fmt: skip
     assert run("search formula", ["--task", "tasks/mine.py:own", *flags]) == 0
-    folder = tmp_path / "runs/evolve-tasks-mine.py-own-s0"
+    folder = tmp_path / "runs/search-formula-tasks-mine.py-own-s0"
     assert [path.name for path in (folder / "model").iterdir()] == ["tasks-mine.py-own.formula"]
     capsys.readouterr()
     assert run("show formula", [str(folder)]) == 0

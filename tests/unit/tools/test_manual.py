@@ -23,6 +23,10 @@ def test_the_manual_has_at_most_35_000_words() -> None:
     assert sum(map(words, PAGES)) <= 35_000
 
 
+def test_the_readme_has_less_than_450_words() -> None:
+    assert words("../README.md") < 450
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_at_most_1_500_words(page: str) -> None:
     assert words(page) <= 1_500

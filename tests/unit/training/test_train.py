@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aaml.cli import run
 from aaml.errors import UserError
 from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.episode import episode_row, run_episode
@@ -14,7 +15,7 @@ from aaml.learning.agents import load_agent
 from aaml.learning.linear import save_linear
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.settings import changed
+from aaml.settings import changed, plain
 from aaml.sim.tasks import find_task
 from aaml.training.linear import start_weights
 from aaml.training.rollouts import EnvConfig, EnvFactory, Stream
@@ -86,6 +87,15 @@ def test_early_stopping_ends_a_run_that_does_not_improve(tmp_path):
     config = changed(small(), {"steps": 100_000, "patience": 2, "learning_rate": 1e-12})
     trainer, _ = train(config, tmp_path / "run")
     assert trainer.progress.step < 2_000
+
+
+def test_a_run_that_learned_nothing_better_says_so_in_its_last_line_and_on_its_page(tmp_path, capsys):
+    out, settings = tmp_path / "run", {**plain(small()), "learning_rate": 1e-12}
+    (tmp_path / "run.yaml").write_text(json.dumps(settings))
+    assert run("train", ["--config", str(tmp_path / "run.yaml"), "--out", str(out)]) == 0
+    said = "nothing learned beat the start: the kept weights are the warm start, a copy of least-variance"
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{said}; try more decisions: aaml train --out {out} ")
+    assert said in (out / "report.html").read_text()
 
 
 def test_a_model_file_is_a_teacher_too(tmp_path):

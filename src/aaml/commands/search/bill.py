@@ -22,7 +22,7 @@ class Args(Settings):
 
     task: str = "bill"
     """A bill by name, that of a trace as bill@FOLDER, or one's own as FILE.py:NAME."""
-    out: Path = Path("runs/tune-bill")
+    out: Path = Path("runs/search-bill")
     """Folder for kube-scheduler.yaml, nodepool.yaml and the search itself."""
     metric: str = "bill_per_core_hour"
     """What to be good at: dollars for a used core-hour, bill, cost (with waits and evictions priced), ..."""

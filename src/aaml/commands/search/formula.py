@@ -23,7 +23,7 @@ class Args(Settings):
     config: SettingsFile = None
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None
-    """folder of the search; runs/evolve-TASK-sSEED when not given"""
+    """folder of the search; runs/search-formula-TASK-sSEED when not given"""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """go on with the search in the folder"""
     look: Natural = 0
@@ -41,7 +41,7 @@ def run(args: Args) -> int:
     from aaml.study.study import looked
 
     config = args.evolve
-    out = args.out or Path("runs") / f"evolve-{config.label}-s{config.seed}"
+    out = args.out or Path("runs") / f"search-formula-{config.label}-s{config.seed}"
     if args.look:
         searched = read_config(out)
         if searched.is_openb:

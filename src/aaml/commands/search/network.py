@@ -21,7 +21,7 @@ class Args(Settings):
     config: SettingsFile = None
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None
-    """folder for formulas and page; runs/distil-MODEL-TASK when not given"""
+    """folder for formulas and page; runs/search-network-MODEL-TASK when not given"""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """go on with the search in the folder"""
 
@@ -34,7 +34,7 @@ def run(args: Args) -> int:
     from aaml.files import in_a_name
 
     config, path = args.distil, model_file(args.model)
-    out = args.out or Path("runs") / f"distil-{args.model.stem}-{in_a_name(config.task)}"
+    out = args.out or Path("runs") / f"search-network-{args.model.stem}-{in_a_name(config.task)}"
     result, interruption = stoppable(lambda stopped: distil(path, config, out, resume=args.resume, stop=stopped), out)
     if result is None:
         return interruption.status

@@ -23,7 +23,8 @@ class Args(Settings):
     config: SettingsFile = None
     """YAML file with any of these settings (the space as NAME: VALUES too); a flag counts more than the file"""
     out: Path | None = None
-    """folder of the study, on Ray on a file system that all nodes share; runs/sweep-AGENT-TASK-sSEED when not given"""
+    """folder of the study, on Ray on a file system that all nodes share; runs/search-training-AGENT-TASK-sSEED when not
+    given"""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """go on with the study in the folder, or to more --trials"""
 
@@ -36,7 +37,7 @@ def run(args: Args) -> int:
     from aaml.training.sweep_report import summary, write_report
 
     config, base = args.sweep, args.sweep.training
-    out = args.out or Path("runs") / f"sweep-{base.agent.name}-{base.label}-s{base.seed}"
+    out = args.out or Path("runs") / f"search-training-{base.agent.name}-{base.label}-s{base.seed}"
     try:
         with ends_at_once() as interruption, open_pool(base.workers) as pool:
             study = sweep(
