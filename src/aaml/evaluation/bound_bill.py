@@ -38,8 +38,8 @@ def bound_bill(
     """Yield two or three rows a seed in the format of `aaml evaluate`, each told in a line, until `stopped()`.
 
     A packing's bill is its cost too: nobody waits, nothing is evicted. No packing is below the solver's bound, and no
-    policy below the fluid bound, which counts waits and evictions in its cost (see `Relaxed`). At most `MOST_PODS` pods
-    without GPUs are packed by the solver in `limit_s` seconds, where it is installed; others by the heuristic. A line
+    policy below the LP relaxation, whose cost counts waits and evictions too (see `Relaxed`). The solver packs at most
+    `MOST_PODS` pods without GPUs in `limit_s` seconds, where it is installed; the heuristic packs all else. A line
     says how many pods fit no type, and how many ask for more than room. Raises `UserError` for a seed that is no window
     of a trace.
     """
@@ -83,7 +83,7 @@ def bound_bill(
             if constrained:
                 how += f"; {constrained} of {len(workload)} pods ask for zones, other pods, ports or volumes, too,"
                 how += " which is not heeded"
-            bar.write(f"{task.unit} {seed}: offline packing {_ratio(offline, fluid):.3f} of the fluid bound, {how}")
+            bar.write(f"{task.unit} {seed}: offline packing {_ratio(offline, fluid):.3f} of the LP relaxation, {how}")
             bar.update()
 
 

@@ -1,8 +1,8 @@
 """Explaining a decision: the filters' reasons, the policy's scores, and what each score is made of.
 
-What the parts of a score are depends on the policy, and the explanation says it. kube-scheduler's scores and a linear
-scorer's are sums, and their terms are shown. A network's score is no sum: for each feature by its name it is told how
-much the score changes when that feature is taken away (ablation).
+The parts of a score depend on the policy, and the explanation names their kind. Scores of kube-scheduler and of a
+linear scorer are sums, and their terms are shown. A network's score is no sum: for each feature the explanation has the
+change of the score when that feature is removed (ablation).
 """
 
 import time
@@ -45,17 +45,16 @@ def explain(
     Parameters
     ----------
     context
-        The decision to make: the state as it was just before, the pod and the feasible nodes. A pod that fits nowhere
-        may be asked about too.
+        The state just before the decision, the pod, and the feasible nodes. The pod may fit nowhere.
     policy
-        Who decides. Nothing is drawn or learned by asking it for scores; it is asked to choose where no `decision` is
-        given.
+        The policy that decides. Its scores are computed without drawing random numbers or learning. It chooses only
+        where no `decision` is given.
     decision
-        What it chose then.
+        The decision that it made, where it was recorded.
     number
-        The place of the decision in its run, from 0.
+        The number of the decision in its run, from 0.
     name
-        What the policy is to be called, other than its own name.
+        The name to show for the policy in place of its own.
 
     """
     seconds: dict[str, float] = {}
@@ -137,7 +136,7 @@ def _notes(context: Context, policy: Policy, decision: Decision) -> list[str]:
 
 
 class _Stopwatch:
-    """Notes how long each part took."""
+    """Measures the seconds that each part takes."""
 
     def __init__(self, into: dict[str, float]) -> None:
         self._into, self._since_s = into, time.perf_counter()

@@ -1,7 +1,7 @@
-"""Which history an address tells: another cluster behind it, or an older backup of the same one, begins a new one.
+"""Notices that an API server's address now belongs to another cluster, or to an older backup of the same cluster.
 
-A watch goes on from a resource version. A cluster that never came so far does not refuse it: it stays silent until it
-has, and then tells of changes to objects that nobody listed.
+A watch resumes at a resource version. A cluster that has not reached this version yet does not refuse the watch: it
+sends nothing until it reaches it, and then sends changes of objects that were never listed.
 """
 
 import logging
@@ -25,11 +25,11 @@ class _Namespaces(msgspec.Struct):
 
 
 class History:
-    """Numbers the histories that one API server's address tells, from 0; several threads share it.
+    """Numbers the clusters, and restored backups, that answer at one address, from 0. Threads may share it.
 
-    One list shows both what tells them apart: the uid of the namespace kube-system, and how far the server has come.
+    One list request returns both marks: the uid of the namespace kube-system, and the current resource version.
     Resource versions grow with every write (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions),
-    so a server that is behind what it has shown already was restored from a backup.
+    so a server with a lower version than it returned before was restored from a backup.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -39,10 +39,10 @@ class History:
         self._lock = threading.Lock()  # held while the server answers: answers that overtake each other look backwards
 
     def current(self, known: int, version: str) -> int:
-        """Ask the server and return its history's number; the first to see a new history says so in the log.
+        """Ask the server and return the number of its current history. A new history is logged once.
 
-        `version` is the resource version that the caller has reached in the history `known`. A server that refuses the
-        list tells nothing new. Raises `Unreachable` when there is no answer.
+        `version` is the last resource version that the caller has seen of the history `known`. Where the server refuses
+        the list, the number stays. Raises `Unreachable` when there is no answer.
         """
         with self._lock:
             if known == self._number and version.isdecimal():

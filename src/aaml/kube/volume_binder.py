@@ -1,12 +1,12 @@
-"""VolumeBinder: volumes for the unbound claims of a pod that has got a node, before the pod itself is bound there.
+"""VolumeBinder: gets volumes for the unbound claims of a pod that has a node, before the pod itself is bound.
 
-What was decided is written to the API: a volume that is there gets its claim (`claimRef`), and a claim that gets a new
-one is told the node, for its provisioner (`selected-node`). The cluster's controller of volumes and the provisioner do
-the rest, and the watches tell when they are done, so that waiting takes no thread and no other pod waits with it. As
-VolumeBinding of kube-scheduler does between Reserve and PreBind.
+It does what kube-scheduler's VolumeBinding does between Reserve and PreBind. It writes the decision to the API: an
+existing volume gets its claim (`claimRef`), and a claim that needs a new volume gets the annotation `selected-node`,
+which its provisioner reads. The volume controller and the provisioner do the rest. The watches show when they are done,
+so a waiting pod blocks neither a thread nor another pod.
 
-Where that fails or takes too long the reservations are undone and the pod is tried again. What was written stays, as
-with kube-scheduler: the next try goes on from there, and a provisioner that fails takes its annotation off again.
+Where this fails or takes too long, the reservations are undone and the pod is tried again. As with kube-scheduler, what
+was written stays: the next try goes on from there, and a provisioner that fails removes its annotation.
 """
 
 import logging
@@ -59,9 +59,9 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class VolumesWritten:
-    """What became of the writes for a pod's claims: the versions written, by key, or what went wrong.
+    """The outcome of the writes for a pod's claims: the resource version of each object written, by key, or the error.
 
-    `forbidden` is the kind of object that the account may not write.
+    `forbidden` is the kind of object that the account may not write; empty where it may.
     """
 
     job: BindJob
@@ -79,11 +79,11 @@ class _Waiting:
 
 
 class VolumeBinder:
-    """Gets volumes for pods; all but the writing belongs to the thread that decides.
+    """Gets volumes for pods. Only the writes run in threads of their own; all else runs in the scheduling thread.
 
-    `done(job, status, message)` is told of each pod, by `step`: "bound" when its claims have their volumes and it can
-    be bound itself, and else why not. A pod waits at most `wait_s`. `revoked()` says why nothing is to be written any
-    more, "" while it may.
+    `step` calls `done(job, status, message)` for each pod that is finished: with "bound" once its claims have their
+    volumes and the pod itself can be bound, otherwise with the reason. A pod waits at most `wait_s` seconds.
+    `revoked()` returns why nothing may be written any more, and "" while writing is allowed.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class VolumeBinder:
         self._sink, self._done, self._wait_s, self._revoked = sink, done, wait_s, revoked
         self._waiting: dict[str, _Waiting] = {}  # by pod uid, who waits longest first
         self._uids_of: dict[str, set[str]] = {}  # claim or volume -> pods that wait for it
-        self._changed: dict[str, None] = {}  # uids that are to be looked at
+        self._changed: dict[str, None] = {}  # uids that the next step looks at
         self._threads = JobThreads("volumes", _THREADS, self._write, self._fail)
 
     def __len__(self) -> int:
@@ -110,11 +110,11 @@ class VolumeBinder:
 
     @property
     def due_s(self) -> float:
-        """When the next pod has waited too long, on the monotonic clock; infinite without one."""
+        """The monotonic time in seconds at which the next pod has waited too long; infinite where no pod waits."""
         return next((each.deadline_s for each in self._waiting.values()), float("inf"))
 
     def begin(self, job: BindJob) -> None:
-        """Reserve and write what a pod's claims get on the node that was chosen."""
+        """Reserve the volumes of a pod's claims on the chosen node, and write them."""
         plan = plan_volumes(self._state, job.pod, self._state.index[job.node_name])
         plan.reserve(self._state, job.node_name)
         uid = job.pod.uid
@@ -124,7 +124,7 @@ class VolumeBinder:
         self._threads.submit((job, self._writes(plan, job.node_name)))
 
     def on_changes(self, changes: Changes[Any]) -> None:
-        """Claims or volumes have changed."""
+        """Note which waiting pods are affected by changes of claims or volumes."""
         if self._waiting and changes.source in {CLAIMS.name, VOLUMES.name}:
             source = CLAIMS if changes.source == CLAIMS.name else VOLUMES
             for delta in changes.deltas:
@@ -135,19 +135,19 @@ class VolumeBinder:
                     self._changed.update(dict.fromkeys(self._uids_of.get(claim, ())))
 
     def settle(self, written: VolumesWritten) -> None:
-        """Take in what became of the writes for a pod."""
+        """Note the outcome of the writes for a pod."""
         waiting = self._waiting.get(written.job.pod.uid)
         if waiting is not None and waiting.job is written.job:
             waiting.written = written
             self._changed[written.job.pod.uid] = None
 
     def cancel(self, uid: str) -> None:
-        """Handle the job of a pod that was `cancelled` with the next step."""
+        """Look at the pod again in the next step, because its job was cancelled."""
         if uid in self._waiting:
             self._changed[uid] = None
 
     def step(self) -> None:
-        """Tell of the pods that wait no longer."""
+        """Call `done` for the pods that wait no longer."""
         now_s = time.monotonic()
         for uid, waiting in self._waiting.items():
             if waiting.deadline_s > now_s:
@@ -166,7 +166,7 @@ class VolumeBinder:
                 self._end(uid, *verdict)
 
     def close(self, timeout_s: float) -> None:
-        """Write no more, and end the threads."""
+        """Stop writing, and end the threads within `timeout_s` seconds."""
         self._threads.close(timeout_s)
 
     # ---- the deciding thread -----------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class VolumeBinder:
         return writes
 
     def _verdict(self, waiting: _Waiting) -> tuple[BindStatus, str] | None:  # noqa: PLR0911
-        """Return how a wait ends, None while it goes on: what kube-scheduler's `checkBindings` looks at."""
+        """Return how a wait ended, None while it goes on. The checks are those of kube-scheduler's `checkBindings`."""
         if waiting.job.cancelled:
             return "gone", waiting.job.cancelled
         if waiting.written is None:
@@ -235,7 +235,7 @@ class VolumeBinder:
         return ("bound", "") if ended else None
 
     def _check(self, claim: UnboundClaim, name: str, node: Node, versions: dict[str, int]) -> str | None:
-        """Say what went wrong with a volume that a claim gets, "" when it has it, None while it is on its way."""
+        """Return the error of binding an existing volume to a claim: "" once it is bound, None while it is not yet."""
         volume, found = self._objects.volume(name), self._claim(claim)
         if volume is None:
             return f'persistentvolume "{name}" not found'
@@ -251,7 +251,7 @@ class VolumeBinder:
         return "" if is_bound(found) else None
 
     def _check_new(self, claim: UnboundClaim, node: Node, versions: dict[str, int]) -> str | None:
-        """Say what went wrong with a volume that is made for a claim, "" when it is there, None while it is made."""
+        """Return the error of making a volume for a claim: "" once it is there, None while it is being made."""
         found = self._claim(claim)
         if found is None:
             return f'persistentvolumeclaim "{claim.key}" not found'
@@ -268,7 +268,7 @@ class VolumeBinder:
         return "" if is_bound(found) else None
 
     def _claim(self, claim: UnboundClaim) -> wire.ClaimObject | None:
-        """Return the API's claim, unless it is another one of that name."""
+        """Return the claim from the API; None where there is none, or one of the same name with another uid."""
         found = self._objects.claim(*claim.key.split("/", 1))
         return found if found is not None and found.metadata.uid == claim.uid else None
 
@@ -292,7 +292,7 @@ class VolumeBinder:
         self._sink(VolumesWritten(bind, versions))
 
     def _patch(self, write: _Write) -> int:
-        """Write, again when the server is away or busy, and return the version written."""
+        """Write, and retry while the server is unreachable or busy. Return the resource version written."""
         backoff = Backoff(0.1, 3.0)
         for turn in range(1, _TRIES + 1):
             try:
@@ -324,7 +324,7 @@ def _keys(plan: VolumePlan) -> list[str]:
 
 
 def _older(meta: wire.Metadata, version: int) -> bool:
-    """Say whether the watch has not shown yet what was written."""
+    """Return whether the watch has not shown the written version yet."""
     return int(meta.resource_version or 0) < version
 
 

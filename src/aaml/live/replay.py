@@ -1,9 +1,9 @@
-"""Windows of a trace on a real KWOK cluster in scaled time, and what came of it by the simulator's own metrics.
+"""Plays windows of a trace on a real KWOK cluster in scaled time, and measures them by the simulator's metrics.
 
-Nodes and pods are created by their recorded times divided by a speed, pods end when they have run for as long as they
-did, and a policy places them through the API server as in any live run. Meanwhile the platform's own recorder watches
-with a clock that runs as much faster: what it saw is a window of a trace again, and is measured as one. What takes real
-time (an answer of the API server, a backoff) takes `speed` times as long in that clock.
+Nodes and pods are created at their recorded times divided by a speed. Pods end after their recorded run time, divided
+by it too. A policy places them through the API server, as in any live run. Meanwhile the recorder watches, with a clock
+that runs faster by the same speed: its recording is a window of a trace again, and is measured as one. Whatever takes
+real time, such as an answer of the API server or a backoff, counts `speed` times as long on that clock.
 """
 
 import heapq
@@ -59,11 +59,11 @@ _ENDS, _NODES, _PODS = range(3)  # what happens at the same time, in the simulat
 
 @dataclass(frozen=True)
 class LiveReplay:
-    """What a policy made of a window on a real cluster, beside what it makes of it in the simulator.
+    """The result of a policy on a window: on a real cluster, beside that in the simulator.
 
-    `row` is one of `aaml.evaluation.Results`. Of the window's arrivals the policy placed `placed` here, `placed_sim` in
-    the simulator, and `equal` on the same node in both. `late_s` is the most, in the trace's time, that something
-    was done later than it was due.
+    `row` is a row of `aaml.evaluation.Results`. Of the window's arrivals the policy placed `placed` pods on the cluster
+    and `placed_sim` in the simulator, `equal` of them on the same node. `late_s` is the largest delay of an action, in
+    seconds of the trace.
     """
 
     policy: str
@@ -85,8 +85,8 @@ def replay_live(
 ) -> list[LiveReplay]:
     """Play every window of the task's episodes under each policy, `speed` times as fast as it was recorded.
 
-    `cluster` is one of `aaml cluster up`, without a workload: its nodes make room for the trace's and are there again
-    afterwards. Raises `UserError` for any other, and when it does not do what it is told.
+    `cluster` names a cluster of `aaml cluster up` without a workload. The trace's nodes replace its own nodes, which
+    are made again afterwards. Raises `UserError` for any other cluster, and where the cluster refuses or fails.
     """
     record = records.load(cluster)
     api = cluster_of(cluster, record.runtime).api()
@@ -125,7 +125,7 @@ def _play(
 
 @dataclass
 class _Placements(Observer):
-    """Which node each pod got first, by uid."""
+    """Notes the first node of each pod, by the pod's uid."""
 
     nodes: dict[str, str] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class _Placements(Observer):
 
 
 class _Playing:
-    """A window as it is played: what is due, what was seen, and since when."""
+    """The state of a window that is being played: actions that are due, events seen, and when it began."""
 
     def __init__(self, api: Transport, kubeconfig: Any, window: Window, speed: float) -> None:
         self._api, self._kubeconfig, self._window, self._speed = api, kubeconfig, window, speed
@@ -191,7 +191,7 @@ class _Playing:
         return 0.0 if self._begun_s is None else (time.monotonic() - self._begun_s) * self._speed
 
     def _prepare(self) -> None:
-        """Make what there was when the window began, and put everything else down for its time."""
+        """Create the nodes and pods that were there when the window began, and schedule all other events."""
         window, api = self._window, self._api
         pods = [*(each.pod for each in (*window.running, *window.others)), *window.arrivals]
         for namespace in sorted({pod.namespace for pod in pods}):
@@ -218,7 +218,7 @@ class _Playing:
     # ---- what is done ------------------------------------------------------------------------------------------------
 
     def _create(self, pod: Pod, placed: Placed | None = None) -> None:
-        """Create a pod, which waits for the policy where it was not placed by somebody else."""
+        """Create a pod. It waits for the policy, unless another scheduler placed it."""
         self._names[pod.key] += 1
         again = self._names[pod.key] - 1  # a name may come again before its bearer here has ended
         name, kept_s = f"{pod.name}-again-{again}" if again else pod.name, pod.do_not_disrupt_s / self._speed

@@ -1,41 +1,41 @@
-"""What the plugin inside kube-scheduler tells its learner: JSON objects, a line each, over a Unix socket.
+"""The messages from the plugin inside kube-scheduler to its learner: JSON objects, a line each, over a Unix socket.
 
-The learner listens, and the plugin connects and tells. Each object has a "type". Fields that are empty, 0 or false may
-be left out; those that are not known are ignored.
+The learner listens, the plugin connects and sends. Each object has a "type". Fields that are empty, 0 or false may be
+left out. Unknown fields are ignored.
 
 ========  ==============  ======================================================================================
 type      field           meaning
 ========  ==============  ======================================================================================
-hello                     the first line of a connection: everything is told anew from here on
+hello                     the first line of a connection. What was sent over an earlier connection does not count
           version         the version of this format: 1
-changes                   what changed since the message before; all of the cluster before the first choice
-          nodes           objects {"number", "node"}: a node that is new or different, as the API has it. Numbers are
-                          small, and a node keeps its number while it is there
+changes                   what changed since the last message; before the first choice, the whole cluster
+          nodes           objects {"number", "node"}: a new or changed node, as the API has it. Numbers are small, and
+                          a node keeps its number while it exists
           goneNodes       numbers of nodes that are gone
           pods            pods that have a node (`spec.nodeName`) now, as the API has them
-          gonePods        uids of pods that hold no room any more
-choice                    a pod got a node, which counts from here on without a word in `changes`
+          gonePods        uids of pods whose requests no longer count on a node
+choice                    a pod got a node. Its requests count there from now on, and no `changes` repeats it
           pod             the pod, as the API has it
           node            the number of its node
-          mask            the nodes that passed all filters and were scored: base64 of a bit a node, the lowest bit of
-                          the first byte is the node with number 0
-          by              who chose in the network's place; empty where the network did
-          explored        whether the network took another node than its best in order to learn
+          mask            the nodes that passed all filters and were scored: base64 of one bit for each node. The
+                          lowest bit of the first byte is the node with number 0
+          by              the policy that chose in the network's place; empty where the network chose
+          explored        whether the plugin took another node than the network's best one, to explore
           weights         the SHA-256 of the weights file that scored
           pending         how many pods wait
-          lost            how many choices were not told since the one before
-bind                      what became of a choice
+          lost            how many choices were dropped since the last one that was sent
+bind                      whether a chosen pod was bound
           uid             of the pod
-          failed          why it was not bound; empty where it was
+          failed          why it was not bound; empty where it was bound
 ========  ==============  ======================================================================================
 
-The learner says one thing in return, now and then. What it said last holds for as long as the connection does; without
-one the plugin takes its best choice, as nobody would learn from another.
+The learner sends one kind of message, `explore`. The last one holds until the connection ends. Without a connection the
+plugin does not explore, because nobody would learn from it.
 
 ========  ==============  ======================================================================================
-explore   by              how another node is taken: "softmax", a sample by the scores; "any" of those in the mask;
-                          "least-requested", that of CPU and memory after the pod
-          chance          of a choice to be made so
+explore   by              how the plugin explores: "softmax" samples a node by the scores, "any" takes any node of the
+                          mask, "least-requested" the one with the least CPU and memory requested with the pod on it
+          chance          the probability that a choice explores
 ========  ==============  ======================================================================================
 """
 
@@ -50,7 +50,7 @@ VERSION = 1
 
 
 class Message(wire.Wire, tag_field="type", tag=str.lower):
-    """One line."""
+    """A message: one line of JSON."""
 
 
 class Hello(Message):
@@ -89,7 +89,7 @@ class TakenChoice(Message, tag="choice"):
 
 
 class Bind(Message):
-    """What became of a choice."""
+    """Whether a chosen pod was bound."""
 
     uid: str
     failed: str = ""

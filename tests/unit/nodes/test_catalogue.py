@@ -1,4 +1,4 @@
-"""Instance types: Karpenter's file format, what is kept from pods, prices; the fluid bound and the meter, by hand."""
+"""Instance types: Karpenter's file format, what is kept from pods, prices; the LP relaxation and the meter, by hand."""
 
 import json
 from dataclasses import replace

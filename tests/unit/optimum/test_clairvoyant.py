@@ -1,4 +1,4 @@
-"""The offline packing and the fluid bound of a bill, by hand, and as rows beside those of policies."""
+"""The offline packing and the LP relaxation of a bill, by hand, and as rows beside those of policies."""
 
 import csv
 
@@ -80,9 +80,9 @@ def test_the_command_writes_both_as_rows_beside_those_of_policies(tmp_path, caps
     arguments = [*bill, "--pods", "50", "--seeds", "1..2", "--limit-s", "1", "--policies", "kube-scheduler-packing"]
     assert run("evaluate", [*arguments, "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "of the fluid bound, packed by CP-SAT, bound " in said
+    assert "of the LP relaxation, packed by CP-SAT, bound " in said
     assert run("evaluate", [*bill, "--policies", "--pods", "70", "--seeds", "1", "--out", str(tmp_path / "more")]) == 0
-    assert "of the fluid bound, packed by the heuristic" in capsys.readouterr().out
+    assert "of the LP relaxation, packed by the heuristic" in capsys.readouterr().out
     with (tmp_path / "results.csv").open() as file:
         bills = {(row["policy"], row["seed"]): float(row["bill"]) for row in csv.DictReader(file)}
     assert len(bills) == 8
