@@ -53,6 +53,10 @@ UNSET: Any = None
 _Settings = TypeVar("_Settings", bound="Settings")
 
 
+_ONCE = frozenset({"nodes", "metrics", "plugins", "traces"})
+"""Settings of several values whose episodes or comparisons would count twice where one stands twice."""
+
+
 class Settings:
     """Base of the frozen dataclasses whose fields are settings.
 
@@ -70,7 +74,10 @@ class Settings:
     def __post_init__(self) -> None:
         cls: Any = type(self)
         for name, kind in _kinds(cls).items():
-            object.__setattr__(self, name, take(name, getattr(self, name), kind))
+            value = take(name, getattr(self, name), kind)
+            if name in _ONCE and isinstance(value, tuple) and len(set(value)) < len(value):
+                raise bad_value(name, list(value), "each once")
+            object.__setattr__(self, name, value)
 
 
 class Named(Settings):

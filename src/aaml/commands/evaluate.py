@@ -91,7 +91,10 @@ def run(args: Args) -> int:
         with ends_by(lambda: stop.append(True)) as interruption:
             if args.bound:
                 sizes, episodes = args.nodes or task.sizes or (None,), seeds or task.episodes or SEEDS
-                for row in bounds(task, episodes, sizes, args.pods, limit_s=args.limit_s, stopped=lambda: bool(stop)):
+                for row in bounds(
+                    task, episodes, sizes, args.pods, others=[each.task(task) for each in entered],
+                    limit_s=args.limit_s, stopped=lambda: bool(stop),
+                ):  # fmt: skip
                     file.append(row)
                     results = results.plus([row])
     except KeyboardInterrupt:

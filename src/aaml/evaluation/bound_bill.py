@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from aaml.cluster.objects import Pod
 from aaml.evaluation.bound_names import FLUID, OFFLINE, SOLVER
 from aaml.evaluation.identity import identity
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.constraints import is_constrained
 from aaml.optimum.clairvoyant import intervals_of, offline_packing
 from aaml.optimum.packing import MOST_PODS, best_packing
@@ -22,6 +23,7 @@ from aaml.progress import progress_bar
 from aaml.sim.bill import BillTask
 from aaml.sim.metrics import METRICS
 from aaml.sim.recorded_bill import RecordedBillTask
+from aaml.sim.task import Task
 
 _HOUR_S = 3600.0
 
@@ -32,6 +34,7 @@ def bound_bill(
     nodes: int | None = None,
     pods: int | None = None,
     *,
+    others: Sequence[Task] = (),
     limit_s: float = 20.0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
@@ -40,15 +43,16 @@ def bound_bill(
     A packing's bill is its cost too: nobody waits, nothing is evicted. No packing is below the solver's bound, and no
     policy below the LP relaxation, whose cost counts waits and evictions too (see `Relaxed`). The solver packs at most
     `MOST_PODS` pods without GPUs in `limit_s` seconds, where it is installed; the heuristic packs all else. A line
-    says how many pods fit no type, and how many ask for more than room. Raises `UserError` for a seed that is no window
+    says how many pods fit no type, and how many ask for more than room. What is bought is whatever can be bought in the
+    task or in one of `others`, which are the same with other NodePools. Raises `UserError` for a seed that is no window
     of a trace.
     """
-    name = task.name
+    name, bills = task.name, [each for each in others if isinstance(each, BillTask | RecordedBillTask)]
     with progress_bar(f"bound {name}", len(seeds), task.unit) as bar:
         for seed in seeds:
             if stopped():
                 return
-            cluster, catalogue = task.build(seed, nodes, pods=pods), _catalogue(task, seed)
+            cluster, catalogue = task.build(seed, nodes, pods=pods), _of_any([task, *bills], seed)
             workload, until_s = _ended(task, seed, cluster.workload), cluster.until_s
             intervals, fluid = intervals_of(workload, catalogue, until_s), fluid_bill(workload, catalogue, until_s)
             packing = offline_packing(intervals, catalogue)
@@ -89,6 +93,17 @@ def bound_bill(
 
 def _catalogue(task: BillTask | RecordedBillTask, seed: int) -> Catalogue:
     return task.catalogue if isinstance(task, RecordedBillTask) else task.drawn_catalogue(seed)
+
+
+def _of_any(tasks: Iterable[BillTask | RecordedBillTask], seed: int) -> Catalogue:
+    """Return what can be bought in one of these tasks, in every way in which it is in one."""
+    first, *others = dict.fromkeys(_catalogue(task, seed) for task in tasks)
+    if not others:
+        return first
+    ways: dict[InstanceType, dict[Offering, None]] = {}
+    for kind in chain(*(each.types for each in (first, *others))):
+        ways.setdefault(replace(kind, offerings=()), {}).update(dict.fromkeys(kind.offerings))
+    return Catalogue(tuple(replace(kind, offerings=tuple(found)) for kind, found in ways.items()))
 
 
 def _removed(task: BillTask | RecordedBillTask, seed: int) -> Mapping[str, float]:

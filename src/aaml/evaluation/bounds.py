@@ -23,17 +23,19 @@ def bounds(
     sizes: Sequence[int | None],
     pods: int | None = None,
     *,
+    others: Sequence[Task] = (),
     limit_s: float = 20.0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of an optimum for each size and seed, each told in a line, until `stopped()`.
 
+    `others` are the same bill with who else buys nodes: no policy of theirs is below the bounds either.
     A task whose pods stay is solved by CP-SAT (rows `cp-sat` and `cp-sat-bound`), a bill by `bound_bill`. Raises
     `UserError` for other tasks, and without ortools where that is needed.
     """
     check_bounded(task)
     for nodes in sizes:
         if isinstance(task, BillTask | RecordedBillTask):
-            yield from bound_bill(task, seeds, nodes, pods, limit_s=limit_s, stopped=stopped)
+            yield from bound_bill(task, seeds, nodes, pods, others=others, limit_s=limit_s, stopped=stopped)
         else:
             yield from bound_task(task.name, seeds, nodes, pods, limit_s=limit_s, stopped=stopped)

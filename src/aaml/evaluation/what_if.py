@@ -67,9 +67,15 @@ def what_if(
     stands also what the simulation leaves out, so the reference of comparisons is the simulated kube-scheduler. Where
     an autoscaler buys the nodes they hold what the recorded nodes cost by `prices`, and nothing else.
     """
-    entered = [each for each in policies if each.name != REFERENCE]
-    if any(each.name == RECORDED for each in entered):
-        raise bad_value("policy", RECORDED, "another label: this one is of what was recorded")
+    entered = []
+    for each in policies:
+        if each.name == RECORDED:
+            raise bad_value("policy", RECORDED, "another label: this one is of what was recorded")
+        if each.name == REFERENCE != each.whole:
+            accepted = "another label: this one is of the simulated kube-scheduler, which is always there"
+            raise bad_value("policy", REFERENCE, accepted)
+        if each.name != REFERENCE:
+            entered.append(each)
     windows = read_windows(task.folder)
     placed = any(life.bound_s is not None for life in windows.trace.lives.values())  # some formats do not say where
     same = identity(task)

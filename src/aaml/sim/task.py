@@ -54,6 +54,10 @@ class Task:
     past: Callable[[Nodes, int, np.random.Generator], Workload] | None = None
     draw_nodes: Callable[[int, np.random.Generator], Nodes] | None = None
 
+    def __post_init__(self) -> None:
+        if len(set(self.sizes)) < len(self.sizes):  # its episodes would count twice
+            raise bad_value("nodes", list(self.sizes), "each size once")
+
     def __str__(self) -> str:
         better = "higher" if self.higher_is_better else "lower"
         nodes = ", ".join(map(str, self.sizes)) or self.nodes

@@ -1,6 +1,7 @@
 """Statistics of a choice: gains by chance are seldom told, and no result is told by what a search has seen."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
+from aaml.cli import run
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.evaluation.held_out import check_held_out
@@ -233,6 +235,29 @@ def test_a_front_that_is_worse_than_the_reference_is_told_so() -> None:
 # ---- what is held out ------------------------------------------------------------------------------------------------
 
 TRAINING, VALIDATION = 1 << 31, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [
+        ("search nodes --nodes 5 5", "nodes"), ("search bill --nodes 5 5", "nodes"),
+        ("search scheduler --nodes 5 5", "nodes"), ("search scheduler --metrics evicted evicted", "metrics"),
+        ("search formula --nodes 5 5", "nodes"), ("search network balance-gnn --nodes 5 5", "nodes"),
+        ("search gpu --traces default default", "traces"), ("train --nodes 5 5", "nodes"),
+        ("search training --nodes 5 5", "nodes"), ("evaluate --nodes 5 5", "nodes"),
+        ("bench leaderboard --nodes 10 10", "nodes"),
+    ],
+)  # fmt: skip
+def test_what_would_count_twice_is_refused_before_anything_is_played(
+    command: str, field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    group, *flags = command.split()
+    assert run(group, flags) == 2
+    assert re.search(rf"error: {field}: .* is not accepted; expected each.* once", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"nodes: \[5, 5\] is not accepted; expected each size once"):
+        replace(find_task("bill"), sizes=(5, 5))
 
 
 def test_seeds_that_a_search_plays_are_named_and_refused() -> None:

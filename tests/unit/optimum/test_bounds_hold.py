@@ -1,16 +1,22 @@
 """Bounds are bounds: on random small instances no packing, schedule or policy is better than what is told as one."""
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aaml.cluster.objects import GpuRequest, Node, Pod
 from aaml.errors import UserError
+from aaml.evaluation.bound_bill import bound_bill
+from aaml.evaluation.entries import PolicyEntry
+from aaml.evaluation.episode import run_episode
 from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.nodepool import read_nodepool
 from aaml.nodes.settings import KarpenterSettings, Prices
 from aaml.optimum.clairvoyant import intervals_of, offline_packing
 from aaml.optimum.packing import best_packing
@@ -20,6 +26,7 @@ from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.bill import BILL_TASKS
+from aaml.sim.recorded_bill import under
 from aaml.workload.model import Workload
 from support.nodes_to_buy import GIB, kind, partitions, pod
 
@@ -275,3 +282,28 @@ def test_the_best_placement_of_small_batches_is_the_best_of_all(metric: str) -> 
         assert optimum.bound == pytest.approx((min if metric == "final_variance" else max)(found), abs=1e-12), seed
         solved += 1
     assert solved > 10
+
+
+@pytest.mark.slow
+def test_no_policy_is_below_the_bound_of_a_table_whatever_its_own_nodepool_allows(tmp_path: Path) -> None:
+    """Spot and arm64 cost less than what the task's own NodePool allows."""
+    task, pool = replace(BILL_TASKS["bill"], nodes=3), tmp_path / "pool.yaml"
+    allowed = {"karpenter.sh/capacity-type": ["on-demand", "spot"], "kubernetes.io/arch": ["amd64", "arm64"]}
+    requirements = [{"key": key, "operator": "In", "values": values} for key, values in allowed.items()]
+    template = {"spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}, "requirements": requirements}}
+    pool.write_text(json.dumps({
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "wide"},
+        "spec": {"template": template},
+    }))  # fmt: skip
+    wide = under(task, read_nodepool(pool))
+    for seed in (1, 2):
+        mine = run_episode(PolicyEntry("kube-scheduler-packing"), wide, seed, 3, None)
+        alone, together = (
+            {row["policy"]: row for row in bound_bill(task, (seed,), 3, others=others, limit_s=1.0)}
+            for others in ((), (task, wide))
+        )
+        assert together["fluid-bound"]["cost"] < alone["fluid-bound"]["cost"]
+        assert together["fluid-bound"]["bill"] < mine["bill"]
+        assert {name: row["bill"] for name, row in alone.items()} == {
+            row["policy"]: row["bill"] for row in bound_bill(task, (seed,), 3, others=(task,), limit_s=1.0)
+        }

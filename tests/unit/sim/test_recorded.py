@@ -187,6 +187,12 @@ def test_what_if_has_the_recorded_run_the_simulated_kube_scheduler_and_the_polic
     assert verdicts == {"recorded": "better", "first-fit": "better", "kube-scheduler": None}
     with pytest.raises(UserError, match="recorded"):
         what_if(task, [PolicyEntry("first-fit", "recorded")], progress=False)
+    for other in (
+        PolicyEntry("first-fit", "kube-scheduler"),
+        PolicyEntry("kube-scheduler", "kube-scheduler", "learned"),
+    ):
+        with pytest.raises(UserError, match="'kube-scheduler' is not accepted; expected another label"):
+            what_if(task, [other], progress=False)
 
 
 def test_the_command_compares_policies_by_window(tmp_path, capsys):
