@@ -92,7 +92,7 @@ def run_fault(cluster: KwokCluster, fault: Fault, settings: ChaosSettings) -> Ch
         verdict = check_cluster(cluster.api(), workload)
         wrong += _wrong_with(site)
         if verdict.overfull:
-            wrong.append(f"{', '.join(verdict.overfull)}: more asked for than there is")
+            wrong.append(f"{', '.join(verdict.overfull)}: pods request more than is allocatable")
         return ChaosRun(
             fault.name, verdict.pods, verdict.lost, verdict.doubled,
             settings.wait_s if first_s is None else first_s - over_s,

@@ -43,6 +43,6 @@ class SoakSettings(Settings):
     """who decides: an agent that learns meanwhile, a policy by name, or a model file"""
     run: Literal["scheduler", "without-learner", "idle-extender"] = "scheduler"
     """what runs: the scheduler; the scheduler, each learner of which is killed at once; or `aaml serve` with that
-    policy (kube-scheduler for an agent), which watches and is asked nothing, while kube-scheduler places the pods"""
+    policy (kube-scheduler for an agent), which watches and serves nothing, while kube-scheduler places the pods"""
     every_s: Positive = 10.0
     """seconds between two lines of the record"""

@@ -41,9 +41,9 @@ def _nodes(state: ClusterState) -> list[str]:
     """Compare rows with the nodes they stand for."""
     found = []
     if state.names != [node.name for node in state.nodes] or list(state.index) != state.names:
-        found.append("rows and names of nodes differ")
+        found.append("node indices and names differ")
     if list(state.index.values()) != list(range(len(state))) or len(state.node_pods) != len(state):
-        found.append("rows are not counted through")
+        found.append("node indices have gaps")
     for row, node in enumerate(state.nodes):
         offered = dict(zip(state.resources, state.allocatable[row].tolist(), strict=True))
         facts = state.gpu_count[row], state.gpu_models[state.gpu_model[row]], state.unschedulable[row]

@@ -42,7 +42,7 @@ class Args(ReplicaSettings):
     apply: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """create and delete NodeClaims; without it every order is only printed"""
     all_claims: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """in a dry run: judge the nodes of all NodeClaims, those of Karpenter's NodePools too, as if they were ours"""
+    """in a dry run: look at the nodes of all NodeClaims, those of Karpenter's NodePools too, as if they were ours"""
     moves: Count = 3
     """at most so many nodes are terminated in an interval"""
     interval: Positive = 60.0

@@ -1,4 +1,4 @@
-"""Train the four agents briefly on the in-process cluster, judge them on unseen seeds, and leave a report.
+"""Train the four agents briefly on the in-process cluster, evaluate them on unseen seeds, and leave a report.
 
 Takes a few minutes on two cores. Writes runs/NAME (results.csv, figures, report.html), curves to tlogs/, models to
 models/.

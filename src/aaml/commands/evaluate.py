@@ -28,7 +28,7 @@ class Args(Settings):
     compress@FOLDER, or one's own as FILE.py:NAME."""
     policies: tuple[str, ...] = ("kube-scheduler", "least-allocated", "least-variance", "random")
     """Policies by name, FILE.py:NAME, kube-scheduler:FILE.yaml (a KubeSchedulerConfiguration), or LABEL=NAME; on bills
-    NAME+FILE or NAME+learned, which says who buys the nodes, or NAME+high-node-utilization (the descheduler)."""
+    NAME+FILE or NAME+learned, which says what provisions the nodes, or NAME+high-node-utilization (the descheduler)."""
     models: tuple[str, ...] = ()
     """Model files, folders of trainings, or either as LABEL=FILE."""
     seeds: str = ""

@@ -24,7 +24,7 @@ class Args(Settings):
     kubeconfig: Path | None = None
     """look at a live Kubernetes cluster instead, from now on"""
     policies: tuple[str, ...] = ("kube-scheduler",)
-    """of a live cluster: the policy that its decisions are explained by, and others whose opinion is asked"""
+    """of a live cluster: the policy that its decisions are explained by, and others that are shown beside it"""
     instance_types: Path | None = None
     """file with prices of nodes, as `aaml bill` takes it; without it nodes' labels and made-up types count"""
     export: Path | None = None

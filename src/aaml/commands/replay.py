@@ -51,11 +51,11 @@ class Args(Settings):
     workers: str = "1"
     """Processes (a number), ray, or ray:HOST:PORT."""
     autoscaler: Literal["", "karpenter", "karpenter-when-empty", "cluster-autoscaler"] = ""
-    """Who buys and gives back the nodes; without it they come and go as recorded. A task of yours with other settings:
-    FILE.py:NAME@FOLDER."""
+    """What provisions and terminates the nodes; without it they come and go as recorded. A task of yours with other
+    settings: FILE.py:NAME@FOLDER."""
     instance_types: Path | None = None
-    """File of the types that can be bought, with prices, as Karpenter's KWOK provider takes it; without it the made-up
-    types that ship."""
+    """File of the types that can be provisioned, with prices, as Karpenter's KWOK provider takes it; without it the
+    made-up types that ship."""
     on: str = ""
     """Name of a cluster of `aaml cluster up` without a workload: play the windows there as well, for real."""
     speed: Positive = 60.0

@@ -10,7 +10,7 @@ from aaml.errors import did_you_mean
 # command is asked for, so that `--help` stays fast.
 COMMANDS: dict[str, str] = {
     "doctor": "say what is missing on this machine for what, and the command that mends it",
-    "demo": "train the four agents briefly, judge them, and leave a report",
+    "demo": "train the four agents briefly, evaluate them, and leave a report",
     "show policies": "list the named policies and rewards",
     "show models": "list the weights that ship: task, metric, the command that made them, hash",
     "show tasks": "list the tasks: what each is about, its metric, its nodes",
@@ -21,7 +21,7 @@ COMMANDS: dict[str, str] = {
     "search training": "search the settings of a training: pruned trials, resumable, in parallel",
     "search scheduler": "search a configuration of kube-scheduler itself",
     "search bill": "search kube-scheduler's configuration and a NodePool together, for fewer dollars",
-    "search nodes": "search a policy that buys, drains and replaces nodes in Karpenter's place",
+    "search nodes": "search a policy that provisions, drains and replaces nodes in Karpenter's place",
     "search gpu": "search the linear scorer of the GPU-sharing benchmark",
     "search formula": "search for formulas that schedule well, short ones and good ones",
     "search network": "say what a network has learned: the smallest formulas that choose as it does",
@@ -47,13 +47,13 @@ COMMANDS: dict[str, str] = {
     "export": "write a policy as a plugin of kube-scheduler, and compile it",
     "learn": "learn from what the plugin inside kube-scheduler decides, and give it weights",
     "serve": "serve a policy over HTTP: kube-scheduler extender, score service",
-    "autoscale": "buy and give back Karpenter's nodes by learned nodes; a dry run first",
+    "autoscale": "provision and terminate Karpenter's nodes by learned nodes; a dry run first",
     "bill": "say what a cluster costs: by instance type, by owner, what is idle",
     "record": "record a cluster as a trace, or what one scheduler does",
     "replay": "replay a recorded cluster: what would another policy have done",
     "trace convert": "convert public traces, and the files of the seeds",
     "trace summary": "say what is in a trace",
-    "trace split": "split a trace for training and judging",
+    "trace split": "split a trace for training and evaluation",
     "trace table": "write what one scheduler did as a table",
     "trace fetch": "fetch the public files of a format",
     "trace verify": "check the files of openb that are there",
@@ -62,7 +62,7 @@ COMMANDS: dict[str, str] = {
     "bench perf": "play Kubernetes' own scheduler benchmark beside the real kube-scheduler",
     "bench chaos": "break things on a real cluster while a scheduler works, and see what is lost",
     "bench soak": "let pods come and go for an hour: memory, handles, latency and loss",
-    "bench leaderboard": "judge policies by the leaderboard's fixed protocol",
+    "bench leaderboard": "evaluate policies by the leaderboard's fixed protocol",
 }
 GROUPS: dict[str, str] = {
     "show": "what there is by name: policies, models, tasks, formulas",

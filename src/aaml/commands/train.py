@@ -58,7 +58,7 @@ def run(args: Args) -> int:
             print(f"\nended; {again or 'nothing was begun, the same command begins'}")
             return interruption.status
     if progress.best_step < 0:
-        print(f"ended before anything was learned and judged; {again}")
+        print(f"ended before the first validation; {again}")
         return interruption.status
     print(
         f"best validation score {progress.best:.3f} of {config.reference}'s (below 1 is better), "

@@ -103,7 +103,7 @@ def policy_entries(
         if not name.isprintable():
             raise bad_value("policies", name, "labels of characters that can be printed, such as NAME=SPEC")
         if name in BOUND_ROWS:
-            raise bad_value("policies", name, "another label: rows of --bound are called so")
+            raise bad_value("policies", name, "another label: results of --bound have this one")
     if len(set(names)) != len(names):
         raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
     return result

@@ -99,7 +99,7 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
     unfit = sum(not task.catalogue.fits(pod, launched=usual).any() for pod in placed)
     lacking = Counter(name for pod in placed if (name := task.catalogue.lacking(pod)))
     unpriced = sum((recorded_dollars(window, prices)[1] for window in played), Counter[str]())
-    bought = f"nodes are bought from {len(task.catalogue)} types, the recorded ones left aside"
+    bought = f"nodes are provisioned from {len(task.catalogue)} types, the recorded ones left aside"
     notes = [f"{bought}; what ran when a window began is placed anew a minute before it"]
     if of_nodes:
         notes.append(

@@ -29,7 +29,7 @@ class DistilConfig(Settings):
     tuned: Natural = 2
     """formulas whose constants an evolution strategy tunes in a generation"""
     validation_episodes: Count = 32
-    """episodes that formulas and the network are judged on at the end"""
+    """episodes that formulas and the network are evaluated on at the end"""
     seed: Natural = 0
     """seed of the search"""
 

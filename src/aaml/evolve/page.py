@@ -65,7 +65,7 @@ def write_page(
         f"Losses are relative to {config.judged_by} on the same arrivals. The search saw training episodes alone; the "
         f"front is what {config.validation_episodes} validation episodes say, which nothing was tuned on before. "
         "Its best formula was chosen by these, so it looks a little better than it is. The intervals of all formulas "
-        "that were judged hold together at 95%."
+        "that were evaluated hold together at 95%."
     )
     page.text(f"{look.at('validation')}.".capitalize())
     count = looks(out)

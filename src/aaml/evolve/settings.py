@@ -31,7 +31,8 @@ class EvolveConfig(Settings):
     task: tuple[str, ...] = ("balance",)
     """tasks with the same metric; each has the same weight. openb: the GPU-sharing benchmark, by features of GPUs"""
     traces: tuple[str, ...] = ()
-    """traces that a search for openb sees. Default: eight of the published ones; all of those judge the front"""
+    """traces that a search for openb sees. Default: eight of the published ones; the front is evaluated on all of
+    them"""
     nodes: tuple[Count, ...] = ()
     """numbers of nodes of the episodes. Default: the tasks'"""
     pods: Count | None = None
@@ -39,7 +40,7 @@ class EvolveConfig(Settings):
     episodes: Count = 64
     """training episodes, the same for every formula"""
     validation_episodes: Count = 64
-    """held-out episodes on which the front is judged at the end"""
+    """held-out episodes on which the front is evaluated at the end"""
     population: Count = 100
     """formulas in the population of an island"""
     islands: Count = 2

@@ -95,7 +95,7 @@ class Bill:
         went = f", {self.gone} that went included" if self.gone else "; nodes that went before are not in it"
         lines.append(f"since {since}: ${self.spent:.4f}{went}")
         if self.silent:
-            lines.append("the API server is not heard: nodes and pods are those of before")
+            lines.append("the API server does not answer: nodes and pods are as last seen")
         if self.unpriced:
             missing = sum(self.unpriced.values())
             types = ", ".join(f"{name} ({count})" for name, count in sorted(self.unpriced.items()))

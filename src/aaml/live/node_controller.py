@@ -118,7 +118,7 @@ class NodeController:
         if self._apply:
             self._begins_s = self._now_s() + self._limits.interval_s
         elif others := len(self._nodes.claims) - len(self._nodes.mine):
-            text = f"NodeClaims that are not ours, and are not judged: {others}; --all-claims judges them too"
+            text = f"NodeClaims that are not ours, and are left alone: {others}; --all-claims looks at them too"
             self._log.log("others", text, self._now_s(), logging.INFO)
 
     def step(self) -> float:
@@ -130,7 +130,7 @@ class NodeController:
             return _LONGEST_S
         now_s = self._now_s()
         if self._nodes.measure():
-            text = "what nodes keep of their room for themselves and for daemons is other than was known: counted now"
+            text = "allocatable resources or DaemonSets' requests differ from the catalogue: measured ones count now"
             self._log.log("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
         left = seen if self._apply else self._without_gone(seen)
@@ -361,7 +361,7 @@ def steady_clock() -> Callable[[], float]:
 def _who_waits(seen: Observed) -> str:
     waiting = list(seen.waiting.values())
     if not waiting:
-        return "pods need room"
+        return "pods need nodes"
     longest = f"{seen.now_s - min(each.since_s for each in waiting):.0f} s"
     return f"{_pods_wait(waiting)} ({_named(waiting)}), {longest}" + (" the longest" if len(waiting) > 1 else "")
 

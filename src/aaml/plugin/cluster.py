@@ -197,7 +197,7 @@ class PluginCluster:
         for uid, (pod, node_name, _) in list(self._flights.items()):
             placement = self._state.placements.get(uid)
             there = uid in pods and placement is not None and placement.node_name == node_name
-            self._settle(Bind(pod.uid, "" if there else "it was not told"))
+            self._settle(Bind(pod.uid, "" if there else "no message came"))
         for uid in self._state.placements.keys() - pods:
             self._state.remove_pod(uid)
         for name in self._state.index.keys() - nodes:

@@ -81,7 +81,7 @@ class Listener:
         """End the connection for a reason, which is logged once; the plugin begins anew."""
         if why not in self._logged:
             self._logged.add(why)
-            _LOG.warning("the plugin at %s: %s; it is asked to begin anew", self.path, why)
+            _LOG.warning("the plugin at %s: %s; it is to connect again", self.path, why)
         self._hang_up()
 
     def _accept(self) -> None:

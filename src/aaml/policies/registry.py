@@ -176,8 +176,8 @@ def register_reward(name: str) -> Callable[[Anything], Anything]:
     """Register a reward under a name.
 
     It is one of three things. For a function `potential(state) -> float` the reward is how much it rises. A function
-    `value(context, row) -> float` is called when the pod is on the row, and its value is the reward. A class has
-    `before(context)` and `after(context, row) -> float`.
+    `value(context, node) -> float` is called when the pod is on the row, and its value is the reward. A class has
+    `before(context)` and `after(context, node) -> float`.
     """
 
     def register(thing: Anything) -> Anything:
@@ -231,4 +231,4 @@ def _one_reward(spec: str, options: RewardOptions) -> Reward:
             return reward  # type: ignore[no-any-return]
     elif callable(thing):
         return own_reward(spec, thing)
-    raise bad_value("reward", spec, "a function of (state) or (context, row), or a class with before and after")
+    raise bad_value("reward", spec, "a function of (state) or (context, node), or a class with before and after")

@@ -58,7 +58,7 @@ class SchedulingCycle:
             self.cluster.defer(context.pod)
             return Outcome("declined")
         if not context.mask[decision.row]:
-            raise ValueError(f"the policy chose row {decision.row} for {context.pod.key}, which is not feasible")
+            raise ValueError(f"the policy chose node index {decision.row} for {context.pod.key}, which is not feasible")
         if self.reward is None:
             return Outcome("assumed", 0.0, self.cluster.bind(context.pod, decision.row, decision.gpus))
         self.reward.before(context)

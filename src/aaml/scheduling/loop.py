@@ -162,7 +162,7 @@ class SchedulingLoop:
                 policy_s = time.perf_counter() - called_s
                 if not isinstance(decision, Decision):
                     name = getattr(self.policy, "name", type(self.policy).__name__)
-                    raise bad_value(f"policy {name}: act(context)", decision, "a Decision, such as Decision(row)")
+                    raise bad_value(f"policy {name}: act(context)", decision, "a Decision, such as Decision(index)")
                 outcome = cycle.finish(context, decision)
                 if outcome.kind == "assumed":
                     self._binding[pod.uid] = placement = _PendingStep(pod, decision, outcome, observation)

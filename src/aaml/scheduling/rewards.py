@@ -196,7 +196,7 @@ class Bill:
         """Take what was paid since the last decision. Raises `UserError` where nobody buys nodes."""
         costs = NodeCosts.of(context.state)
         if costs is None:
-            raise UserError("reward bill: nobody buys nodes here; take a task whose nodes cost, such as bill")
+            raise UserError("reward bill: no nodes are provisioned here; take a task whose nodes cost, such as bill")
         paid, last = costs.paid(context.now_s), self._paid
         self._since = 0.0 if last is None else max(paid - last, 0.0)  # less: the first decision of another episode
         self._paid = paid
@@ -315,7 +315,7 @@ def own_reward(name: str, function: Callable[..., float]) -> Reward:
         return Potential(function, within)
     if count == 2:
         return Value(function, within)
-    raise UserError(f"reward {name}: a function of (state) or of (context, row) is needed, not of {count} arguments")
+    raise UserError(f"reward {name}: a function of (state) or of (context, node) is needed, not of {count} arguments")
 
 
 def _fragmentation(options: RewardOptions) -> Reward:

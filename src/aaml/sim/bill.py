@@ -240,7 +240,7 @@ def no_draw(_nodes: Nodes, _pods: int, _rng: np.random.Generator) -> Workload:
     raise AssertionError("a bill's pods are drawn by its rhythm")
 
 
-_SUMMARY = "services and jobs come in waves, and an autoscaler buys nodes for them; "
+_SUMMARY = "services and jobs come in waves, and an autoscaler provisions nodes for them; "
 _BILL = BillTask(
     "bill", _SUMMARY + "pay as little as possible", "cost", reward="bill", nodes=20, pods_per_node=30,
     make_nodes=no_nodes, draw=no_draw, autoscaler=KarpenterSettings(consolidate_after_s=15.0),
@@ -259,7 +259,7 @@ BILL_TASKS = {
         ),
         replace(
             _BILL, name="bill-openb",
-            summary="pods of openb with their GPUs and lifetimes, and an autoscaler buys nodes for them; "
+            summary="pods of openb with their GPUs and lifetimes, and an autoscaler provisions nodes for them; "
             "pay as little as possible", rhythm=OpenbArrivals(), shipped=openb_catalogue,
         ),
     )

@@ -55,7 +55,7 @@ _BILLED: tuple[tuple[str, str, Direction, str], ...] = (
     ("bill_per_core_hour", "$", "lower", "the bill for an hour of a requested core"),
     ("fluid_ratio", "ratio", "lower", "the bill, to what the pods' requests would cost bought by the second"),
     ("mean_nodes", "nodes", "lower", "nodes that are paid for, average over time"),
-    ("nodes_bought", "nodes", "lower", "nodes that were bought"),
+    ("nodes_bought", "nodes", "lower", "nodes that were provisioned"),
     ("power_kw", "kW", "lower", "what nodes draw, average over time"),
     ("co2_kg_per_hour", "kg an hour", "lower", "CO2 of that, at the grid's carbon intensity"),
 )

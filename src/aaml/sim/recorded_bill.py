@@ -196,7 +196,7 @@ def bill_of(task: Task) -> BillTask:
     if isinstance(task, RecordedBillTask):
         return task.bill
     if not isinstance(task, BillTask):
-        raise bad_value("task", task.name, "one whose nodes are bought: bill, bill-when-empty, bill@FOLDER, ...")
+        raise bad_value("task", task.name, "one whose nodes are provisioned: bill, bill-when-empty, bill@FOLDER, ...")
     return task
 
 

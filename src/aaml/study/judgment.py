@@ -56,7 +56,7 @@ def judged(results: Results, metric: str, limits: Sequence[Limit], look: Look = 
             worse.append(f"{nodes} nodes: worse than {STOCK}, {metric} {ratio}")
         lines += _told(nodes, runs, metrics, confidence)
     if not gained:
-        worse.append(f"nothing was gained on {metric} of episodes held out")
+        worse.append(f"nothing was gained on {metric} on held-out episodes")
     return Judgment(gained, (*first, *worse), (*lines, str(look)))
 
 

@@ -85,7 +85,7 @@ class TrainConfig(Settings):
     """what the agent observes of the remaining lifetimes of running pods: nothing, an estimate learned from pods that
     ended, or the truth (an upper bound: no real scheduler knows it)"""
     costs: bool = False
-    """show the agent what nodes cost, where an autoscaler buys them"""
+    """show the agent what nodes cost, where an autoscaler provisions them"""
     method: Literal["auto", "group", "rewards", "expert"] = "auto"
     """group: compiled episodes in lockstep; an advantage is relative to a group with the same arrivals. rewards: learns
     from the reward of each decision; takes your own rewards and several workers. expert: imitates a look-ahead search

@@ -110,7 +110,7 @@ class BillTuning(BillSearch):
             return nodepool.read_nodepool(self.nodepool)
         found = bill_of(self.task).autoscaler
         if not isinstance(found, KarpenterSettings):
-            raise bad_value("task", self.task.name, "a bill whose nodes Karpenter buys")
+            raise bad_value("task", self.task.name, "a bill whose nodes Karpenter provisions")
         return found
 
     def inputs(self) -> dict[str, str]:

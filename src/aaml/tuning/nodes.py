@@ -184,7 +184,7 @@ def _tune(settings: NodePolicyTuning, resume: bool, stopped: Callable[[], bool])
         judgment = judged(results, settings.metric, settings.limits.list(), look)
         lines = (*judgment.first, *judgment.lines)
         by = f"with the policy {settings.policy} (aaml search nodes)"
-        head = f"tuned for {settings.task.name} {by}; on episodes held out:"
+        head = f"tuned for {settings.task.name} {by}; on held-out episodes:"
         write_node_policy(settings.out, policy, (head, *lines))
         shown = {"task": settings.task.name, "policy": settings.policy, **settings.to_dict()}
         write_page(study, f"Nodes for {settings.task.name}", lines, shown, (settings.metric,), [settings.out])

@@ -196,7 +196,7 @@ class WorkloadPlayer:
             room = inf if settings.max_deployments is None else settings.max_deployments - current.deployments
             count = int(min(settings.at_once, room))
             if count <= 0:
-                current.ended = f"{current.deployments} deployments were asked for"
+                current.ended = f"{current.deployments} deployments, as configured"
                 return
             self._submit(current, [self._source.draw() for _ in range(count)])
             current.ended = current.ended or self._reached()
@@ -231,7 +231,7 @@ class WorkloadPlayer:
             if deployment.lifetime_s is not None and deployment.name not in pending:
                 heapq.heappush(self._departures, (self._sink.now_s() + deployment.lifetime_s, deployment.name))
         if pending and not self._stopped.is_set():
-            why = "no scheduler of that name runs, or there is no room"
+            why = "no scheduler of that name runs, or the pods fit nowhere"
             current.ended = f"pods had no node after {self._settings.wait_s:g} s: {why}"
         if self._on_wave is not None:
             self._on_wave(pods, current)

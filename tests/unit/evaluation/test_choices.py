@@ -219,7 +219,7 @@ def test_what_is_gained_is_told_as_a_gain_and_what_is_broken_or_lost_comes_first
     worse = judged(bills(values), "bill_per_core_hour", ())
     assert not worse.gained
     assert worse.first[0].startswith("10 nodes: worse than kube-scheduler, bill_per_core_hour 1.3")
-    assert worse.first[-1] == "nothing was gained on bill_per_core_hour of episodes held out"
+    assert worse.first[-1] == "nothing was gained on bill_per_core_hour on held-out episodes"
 
 
 def test_a_front_that_is_worse_than_the_reference_is_told_so() -> None:

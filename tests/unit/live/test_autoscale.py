@@ -168,7 +168,7 @@ def test_a_dry_run_says_that_claims_of_others_are_not_judged(caplog: Any) -> Non
     caplog.set_level("INFO", "aaml")
     live = Live().node("theirs", labels={}).node("mine", "small", pod("web", 2.0))
     live.controller(EAGER).begin(lambda: False)
-    assert caplog.messages == ["NodeClaims that are not ours, and are not judged: 1; --all-claims judges them too"]
+    assert caplog.messages == ["NodeClaims that are not ours, and are left alone: 1; --all-claims looks at them too"]
     live.nodes = OwnedNodes(live.watch, CATALOGUE, all_claims=True)
     live.controller(EAGER).begin(lambda: False)
     assert len(caplog.messages) == 1

@@ -248,7 +248,7 @@ def test_a_bill_says_when_the_api_server_is_not_heard(tmp_path, prices):
             watch, prices, told.append, since_s=0.0, every_s=0.05, stopped=lambda: len(told) > 200 or told[-1].silent
         )
     assert [told[0].silent, told[-1].silent] == [False, True]
-    line = "the API server is not heard: nodes and pods are those of before"
+    line = "the API server does not answer: nodes and pods are as last seen"
     assert [line in each.text() for each in (told[0], told[-1])] == [False, True]
 
 

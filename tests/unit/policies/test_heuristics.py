@@ -143,7 +143,7 @@ def test_truncation_makes_ties():
 def test_scores_without_meaning_are_an_error():
     situation = context([(4000, 8)] * 3)
     assert policy_of([np.nan, 1.0, -np.inf]).act(situation).row == 1
-    with pytest.raises(ValueError, match="no feasible row has a score"):
+    with pytest.raises(ValueError, match="no feasible node has a score"):
         policy_of([np.nan, -np.inf, np.nan]).act(situation)
     with pytest.raises(ValueError, match="shape"):
         policy_of([1.0, 2.0]).act(situation)

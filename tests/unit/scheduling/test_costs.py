@@ -106,7 +106,7 @@ def test_the_reward_is_the_dollars_since_the_last_decision():
 
 
 def test_the_reward_in_dollars_needs_somebody_who_buys_nodes():
-    with pytest.raises(UserError, match="reward bill: nobody buys nodes here"):
+    with pytest.raises(UserError, match="reward bill: no nodes are provisioned here"):
         make_reward("bill").before(make.context(make.cluster(make.nodes(1)), make.pod()))
 
 

@@ -256,7 +256,7 @@ def test_leaving_a_pod_pending_is_a_decision_without_experience() -> None:
 def test_a_policy_that_leaves_the_mask_is_stopped() -> None:
     cluster = ScriptedCluster([pod("p")])
     cluster.feasible = lambda pod: np.array([True, False])  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match="row 1 for default/p, which is not feasible"):
+    with pytest.raises(ValueError, match="node index 1 for default/p, which is not feasible"):
         drive(cluster, Learner([1]))
     assert not cluster.state.placements
 

@@ -117,7 +117,7 @@ def test_where_nothing_is_gained_nothing_is_written_and_a_line_says_so(tmp_path,
     out = tmp_path / "tuned.yaml"  # on one node all configurations are alike
     few = ["--generations=1", "--population=4", "--episodes=2", "--seeds=1000..1004", "--workers=1"]
     assert run("search scheduler", ["--task=balance", "--nodes=1", "--pods=20", *few, f"--out={out}"]) == 0
-    assert "nothing was gained on mean_variance of episodes held out: nothing is written" in capsys.readouterr().out
+    assert "nothing was gained on mean_variance on held-out episodes: nothing is written" in capsys.readouterr().out
     assert not out.exists()
     assert run("search scheduler", ["--plugins=NodePort"]) == 2
     assert "plugins: 'NodePort' is not accepted; expected one of TaintToleration" in capsys.readouterr().err

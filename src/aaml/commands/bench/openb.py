@@ -87,7 +87,7 @@ def _bound(args: Args, traces: "Sequence[str]", seeds: "Sequence[int]") -> int:
     from aaml.openb.bound import bound_traces
 
     if named := args.policy or args.model:
-        raise bad_value("bound", args.bound, f"no policy beside it, such as {named}: FGD is what it is held against")
+        raise bad_value("bound", args.bound, f"no policy beside it, such as {named}: it is compared with FGD")
     file, stop = ResultFile(args.out), list[bool]()
     with ends_by(lambda: stop.append(True)) as interruption:
         for row in bound_traces(traces, seeds, args.columns, stopped=lambda: bool(stop)):

@@ -19,7 +19,7 @@ class Args(Settings):
     kubeconfig: Path | None = None
     """kubeconfig of the cluster. Default: $KUBECONFIG, ~/.kube/config or the service account"""
     instance_types: Path | None = None
-    """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
+    """what Karpenter can provision: a file as its KWOK provider reads it; by default the made-up types that ship"""
     nodepool: Path | None = None
     """a YAML file with a NodePool, for instance of `aaml search bill`; Karpenter's defaults without it"""
     health_port: Port = 0

@@ -34,7 +34,7 @@ class Args(Settings):
     scheduler_name: str = "custom-scheduler"
     """schedulerName of the pods"""
     seed: Natural | None = None
-    """same seed, same deployments; without it one is drawn and told"""
+    """same seed, same deployments; without it one is drawn and printed"""
     shapes: Path | None = None
     """mixture of pod shapes, a CSV file (see data/shapes_mixed.csv)"""
     playback: Path | None = None

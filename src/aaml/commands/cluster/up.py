@@ -32,7 +32,7 @@ class Args(OfCluster):
     """`aaml cluster up`."""
 
     nodes: Count | None = None
-    """number of worker nodes, by default 10; with an autoscaler none, because it buys them"""
+    """number of worker nodes, by default 10; with an autoscaler none, because it provisions them"""
     shape: NodeShape = STANDARD
     disable_scheduler: bool = False
     """leave the default kube-scheduler out"""
@@ -41,9 +41,9 @@ class Args(OfCluster):
     scheduler: str = ""
     """a policy inside kube-scheduler: the folder of `aaml export`, or a model; without it the stock kube-scheduler"""
     autoscaler: Literal["none", "karpenter"] = "none"
-    """who buys nodes for pods that wait, and gives back nodes that can be emptied: nobody, or the real Karpenter"""
+    """what provisions nodes for pods that wait and terminates nodes that can be emptied; none: nothing does"""
     instance_types: Path | None = None
-    """what Karpenter can buy: a file as its KWOK provider reads it, by default the made-up catalogue that ships"""
+    """what Karpenter can provision: a file as its KWOK provider reads it; by default the made-up types that ship"""
     nodepool: Path | None = None
     """a YAML file with a NodePool, for instance of `aaml search bill`; Karpenter's defaults without it"""
     runtime: Literal["binary", "docker"] = "binary"

@@ -44,7 +44,7 @@ class Args(Settings):
     episodes: Count = 32
     """Training episodes, and as many for validation; of a trace no more than it has windows for that."""
     seeds: str = ""
-    """Episodes held out: 1000..1019, or the windows of a trace's holdout, when empty."""
+    """Held-out episodes: 1000..1019, or the windows of a trace's holdout, when empty."""
     seed: Natural = 0
     """Of the search."""
     workers: str = "2"

@@ -27,8 +27,8 @@ class Args(Settings):
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """go on with the search in the folder"""
     look: Natural = 0
-    """do not search: judge the chosen formula of the folder on so many of the leaderboard's episodes of each task and
-    size (--nodes), and count the looks"""
+    """do not search: evaluate the chosen formula of the folder on so many of the leaderboard's episodes of each task
+    and size (--nodes), and count the looks"""
 
 
 def run(args: Args) -> int:

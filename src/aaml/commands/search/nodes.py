@@ -42,7 +42,7 @@ class Args(Settings):
     episodes: Count = 12
     """Training episodes of a generation, drawn anew each time; twice as many for validation."""
     seeds: str = ""
-    """Episodes held out: 1000..1019, or the windows of a trace's holdout, when empty."""
+    """Held-out episodes: 1000..1019, or the windows of a trace's holdout, when empty."""
     seed: Natural = 0
     """Of the search."""
     workers: str = "2"
@@ -73,7 +73,7 @@ def run(args: Args) -> int:
         return interruption.status
     print(*outcome.judgment.first, "", sep="\n")
     print(f"{outcome.results.compare(metric=settings.metric)}\n")
-    print("on episodes held out, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
+    print("on held-out episodes, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"
     print(f"{args.out}\n{next_line(args.task, args.nodes, f'kube-scheduler {pair}')}")
     if interruption.signal:

@@ -41,7 +41,7 @@ class Args(Settings):
     episodes: Count = 64
     """Training episodes, and as many for validation; of a trace no more than it has windows for that."""
     seeds: str = ""
-    """Episodes held out: 1000..1019, or the windows of a trace's holdout, when empty."""
+    """Held-out episodes: 1000..1019, or the windows of a trace's holdout, when empty."""
     relative: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Each episode counts in terms of what it comes to with --start: for episodes that differ much, as varied's do."""
     seed: Natural = 0
@@ -75,7 +75,7 @@ def run(args: Args) -> int:
         return interruption.status
     written = [each for each in outcome.found if each.file is not None]
     if not written:
-        print(f"nothing was gained on {settings.judged_by[0]} of episodes held out: nothing is written")
+        print(f"nothing was gained on {settings.judged_by[0]} on held-out episodes: nothing is written")
     for each in outcome.found:
         for loss in each.worse:
             print(f"{each.file or 'what was found'} is worse than {settings.start or 'kube-scheduler'}: {loss}")

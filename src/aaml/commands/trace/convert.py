@@ -24,7 +24,7 @@ class Args(Settings):
     out: Path | None = None
     """folder for the trace"""
     format: str = ""
-    """which format the source has; told by its name when not given"""
+    """which format the source has; guessed from its name when not given"""
     nodes: Count = 10
     """how many nodes there are where the source does not say"""
     machine: str = ""

@@ -17,7 +17,7 @@ class Args(Settings):
     window_s: Positive | None = None
     """seconds of a window; a twentieth of the trace when not given"""
     holdout: Share = 0.3
-    """the share of the windows, at the end, that is for judging alone"""
+    """the share of the windows, at the end, that is for evaluation alone"""
 
 
 def run(args: Args) -> int:
@@ -28,13 +28,13 @@ def run(args: Args) -> int:
     trace, folder = Trace.read(args.trace), Path(args.trace)
     split = make_split(trace, args.window_s or usual_split(trace).window_s, args.holdout)
     if read_split(folder) not in (None, split):
-        print("the trace had another split: what was trained on it so far may have seen what is for judging now")
+        print("the trace had another split: what was trained on it so far may have seen what is for evaluation now")
     write_split(folder, split)
     windows = Windows(trace, split)
     early = sum(number * split.window_s < split.holdout_from_s for number in windows.numbers)
     print(
         f"{folder}: windows of {split.window_s:g} s, {early} for training and validation, "
-        f"{len(windows.numbers) - early} from {split.holdout_from_s:g} s on for judging"
+        f"{len(windows.numbers) - early} from {split.holdout_from_s:g} s on for evaluation"
     )
     for each in windows.cautions(windows.part("holdout")):
         print(f"Caution: {each}.")

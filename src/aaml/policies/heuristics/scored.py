@@ -68,7 +68,7 @@ class ScorePolicy:
         self._rng = np.random.default_rng(options.seed)
 
     def act(self, context: Context) -> Decision:
-        """Choose a row. Raises ValueError when no feasible row has a score."""
+        """Choose a row. Raises ValueError when no feasible node has a score."""
         return Decision(self.pick(self.scores(context), context))
 
     def scores(self, context: Context) -> FloatArray:
@@ -82,7 +82,7 @@ class ScorePolicy:
         """Return the best feasible row under the tie-break."""
         row, ties = best_row(scores, context.mask, self._options.truncate)
         if row < 0:
-            raise ValueError(f"policy {self.name}: no feasible row has a score (NaN or -inf everywhere)")
+            raise ValueError(f"policy {self.name}: no feasible node has a score (NaN or -inf everywhere)")
         if ties > 1 and self._options.tie_break in ("name", "random"):
             if self._options.truncate:
                 scores = np.trunc(scores)
@@ -97,7 +97,7 @@ class ScorePolicy:
 def best_row(scores, mask, truncate):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return the first row with the highest score, and how many feasible rows have that score.
 
-    The row is -1 when no feasible row has a score.
+    The row is -1 when no feasible node has a score.
     """
     best, row, ties = -np.inf, -1, 0
     for i in range(len(mask)):

@@ -270,7 +270,7 @@ def test_the_commands_convert_summarise_split_and_make_a_table(tmp_path, capsys)
     # 6 of 96 cores for 100 s, twice that for 100 s, and 6 for 200 s, of 400 s
     assert summary["load"]["cpu"] == pytest.approx((100 * 6 + 100 * 12 + 100 * 6) / (96 * 300))
     assert command("trace", ["split", str(out), "--window-s=100", "--holdout=0.5"]) == 0
-    assert "windows of 100 s, 1 for training and validation, 2 from 100 s on for judging" in capsys.readouterr().out
+    assert "windows of 100 s, 1 for training and validation, 2 from 100 s on for evaluation" in capsys.readouterr().out
     table = tmp_path / "sched_x.csv"
     assert command("trace", ["table", str(out), f"--out={table}", "--scheduler=alibaba-2020"]) == 0
     assert [line.split(",")[0] for line in table.read_text().splitlines()[1:]] == ["pai/w0-0", "pai/w1-1"]
