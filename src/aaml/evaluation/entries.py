@@ -16,7 +16,15 @@ import cloudpickle
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.bound_names import BOUND_ROWS
-from aaml.evaluation.policies import is_model, kind_of_model, load, load_policy, needs_expected_pods, split_nodes
+from aaml.evaluation.policies import (
+    is_model,
+    kind_of_model,
+    load,
+    load_policy,
+    needs_expected_pods,
+    policy_file,
+    split_nodes,
+)
 from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
 from aaml.nodes.file import find_autoscaler
@@ -112,10 +120,16 @@ def policy_entries(
 def _entry(policy: Policies) -> PolicyEntry:
     if isinstance(policy, PolicyEntry):
         return policy
-    if isinstance(policy, str) and "=" in policy:
+    if isinstance(policy, str) and "=" in policy and not _is_file(policy):
         label, _, spec = policy.partition("=")
         return _called(spec, label)
     return _called(policy)
+
+
+def _is_file(policy: str) -> bool:
+    """Whether the whole names a file that is there, or the folder of a training."""
+    spec, _ = split_nodes(policy)
+    return ((file := policy_file(spec)) is not None and file.exists()) or Path(spec).is_dir()
 
 
 def _called(policy: str | Path | Policy, label: str = "") -> PolicyEntry:

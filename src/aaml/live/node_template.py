@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, OS_LABEL, Effect, Requirement, Taint
+from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, OS_LABEL, Effect, Requirement, Taint
 from aaml.errors import UserError, bad_value
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.catalogue_file import read_types
 from aaml.nodes.nodepool import load_nodepool
-from aaml.nodes.requirements import WELL_KNOWN, Labels, Values, meet, only, required
+from aaml.nodes.requirements import DESCRIBING, WELL_KNOWN, Labels, Values, meet, only, required, usual_key
 from aaml.schema import without_nulls
 
 _log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 KWOK_CLASS = "karpenter.kwok.sh/KWOKNodeClass/default"
 EXPIRE_AFTER = "720h"  # Karpenter's own default (apis/v1/nodeclaim.go)
 _DURATION = "([0-9]+(s|m|h))+"  # as the NodeClaim's schema has it
+_OF_A_NODE = frozenset({HOSTNAME_LABEL, "karpenter.sh/nodepool"})  # which Karpenter refuses in a template
 _USUAL = {ARCH_LABEL: only("amd64"), OS_LABEL: only("linux"), CAPACITY_TYPE_LABEL: only("on-demand")}
 
 
@@ -75,7 +76,8 @@ class _Template(msgspec.Struct, forbid_unknown_fields=True):
 class NodeTemplate:
     """What NodeClaims of ours have in common.
 
-    `spec` is that of a claim without its requirements. `allowed`: which values a type's labels may have.
+    `spec` is that of a claim without its requirements. `allowed`: which values a type's labels may have, by the
+    requirements and, as for Karpenter, by labels that every type has. `labels` are the others.
     """
 
     spec: Mapping[str, Any]
@@ -119,10 +121,15 @@ class NodeTemplate:
             "taints": msgspec.to_builtins(spec.taints),
             "startupTaints": msgspec.to_builtins(spec.startupTaints),
         }
-        asked_for = (Requirement(each.key, each.operator, tuple(each.values)) for each in spec.requirements)  # type: ignore[arg-type]
+        asked_for = [Requirement(each.key, each.operator, tuple(each.values)) for each in spec.requirements]  # type: ignore[arg-type]
+        labels = {usual_key(key): value for key, value in found.metadata.labels.items()}
+        if refused := sorted(labels.keys() & (_OF_A_NODE | DESCRIBING)):
+            accepted = f"{', '.join(sorted(WELL_KNOWN))}, or labels of your own"
+            raise bad_value(f"{where}.metadata.labels", refused[0], accepted)
+        asked_for += [Requirement(key, "In", (labels.pop(key),)) for key in sorted(labels.keys() & WELL_KNOWN)]
         return cls(
             {key: value for key, value in written.items() if value},
-            found.metadata.labels,
+            labels,
             found.metadata.annotations,
             tuple(Taint(each.key, each.value, each.effect) for each in spec.taints),
             required(asked_for),

@@ -53,6 +53,8 @@ def read_nodepool(path: Path) -> KarpenterSettings:
         _requirement(each, f"{path}: spec.template.spec.requirements[{number}]")
         for number, each in enumerate(claim.requirements)
     ]
+    labels = {usual_key(key): value for key, value in found.spec.template.metadata.labels.items()}
+    requirements += [Requirement(key, "In", (value,)) for key, value in labels.items() if key in _PLAYED]
     settings["instance_types"] = _named_types(requirements, path)
     settings["requirements"] = tuple(each for each in requirements if each.key in _PLAYED and not _names_types(each))
     left_out = list(_left_out(found.spec, requirements))
@@ -77,7 +79,8 @@ def _left_out(spec: wire.Spec, requirements: Sequence[Requirement]) -> Iterator[
     unplayed = {
         "limits": spec.limits, "weight": spec.weight, "replicas": spec.replicas is not None,
         "minValues": any(each.min_values for each in claim.requirements),
-        "labels of nodes": spec.template.metadata.labels, "taints": claim.taints, "startupTaints": claim.startup_taints,
+        "labels of nodes": {usual_key(key) for key in spec.template.metadata.labels} - _PLAYED,
+        "taints": claim.taints, "startupTaints": claim.startup_taints,
         f"expireAfter {claim.expire_after}": claim.expire_after not in ("", _NEVER),
         "terminationGracePeriod": claim.termination_grace_period,
     }  # fmt: skip

@@ -25,7 +25,7 @@ from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
 from aaml.plugin.module import CONFIGURATION, WEIGHTS, PluginModule, is_module
 from aaml.plugin.profile import is_profile, profile_of
 from aaml.plugin.source import EMBEDDED, source_files
-from aaml.plugin.weights import write_profile, write_weights
+from aaml.plugin.weights import is_weights, write_profile, write_weights
 
 LOG = logging.getLogger(__name__)
 NAMESPACE = "aaml"
@@ -62,7 +62,10 @@ def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
     """Write a policy's weights alone, whole or not at all. Raises `UserError` for a policy that cannot be a plugin.
 
     An order of its own for waiting pods stays behind, with a warning in the log: kube-scheduler has one queue for all.
+    Weights that are there are replaced, another file is refused.
     """
+    if path.is_file() and not is_weights(path):
+        raise bad_value("out", str(path), "a new file, or one of weights, which is replaced")
     if is_profile(spec):
         write_profile(spec, path)
         return

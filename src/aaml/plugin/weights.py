@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from aaml.errors import UserError
-from aaml.evaluation.policies import PLUGIN_WEIGHTS
+from aaml.evaluation.policies import PLUGIN_WEIGHTS, kind_of_model
 from aaml.files import write_bytes
 from aaml.learning.policy import NetworkPolicy
 from aaml.plugin.profile import score_document
@@ -62,6 +62,14 @@ ORDERED = {
 DEVICES = ("best-fit", "dot-product", "fgd", "gpu-clustering", "gpu-packing")
 LASTING = ("lava", "nilas", "shortest-first")
 """Best fit among nodes of one grade of time."""
+
+
+def is_weights(path: Path) -> bool:
+    """Whether a file is one of a plugin's weights."""
+    try:
+        return kind_of_model(path) == "plugin"
+    except UserError:
+        return False
 
 
 def write_weights(policy: Policy, path: Path, *, name: str = "", source: Path | None = None) -> None:

@@ -14,6 +14,7 @@ A policy is a function that gives each row a score, float [N], or a class with `
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -211,11 +212,13 @@ def _is_sum(spec: str) -> bool:
 
 def _weighted(spec: str) -> Iterator[tuple[str, float]]:
     for part in spec.split(","):
-        name, equals, weight = part.strip().partition("=")
-        try:
-            number = float(weight) if equals else 1.0
-        except ValueError:
-            number = math.nan
+        number = math.nan
+        name, equals, weight = part.strip().rpartition("=")
+        if not equals or ".py:" in weight:  # a path may hold an equals sign
+            name, number = part.strip(), 1.0
+        else:
+            with suppress(ValueError):
+                number = float(weight)
         if not math.isfinite(number):
             raise bad_value(f"weight of reward {name}", weight, "a number, as in balance=1,fragmentation=0.5")
         yield name, number

@@ -197,6 +197,18 @@ def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         LinearProgram(prepare("tiny", 1))
 
 
+def test_a_path_with_an_equals_sign_is_no_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("lr=0.1")
+    folder.mkdir()
+    for name in ("m.pth", "scores.py", "mine.yaml"):
+        (folder / name).write_text("")
+    specs = ("lr=0.1/m.pth", "lr=0.1/scores.py:a", "kube-scheduler:lr=0.1/mine.yaml")
+    assert [each.spec for each in policy_entries(specs)] == list(specs)
+    labelled = policy_entries([f"a={specs[0]}", "lr=random", "b=none/m.pth"])
+    assert [(each.label, each.spec) for each in labelled] == [("a", specs[0]), ("lr", "random"), ("b", "none/m.pth")]
+
+
 @pytest.mark.parametrize("label", BOUND_ROWS)
 def test_no_policy_is_called_as_a_row_of_a_bound(label: str) -> None:
     with pytest.raises(

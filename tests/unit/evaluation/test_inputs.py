@@ -30,6 +30,7 @@ from aaml.policies.gpu.scorer_file import ScorerModel, save_scorer
 from aaml.policies.gpu_names import FEATURES, GROUPS
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.policies.kube_scores.profile import PREFIX
+from aaml.policies.registry import make_reward, reward_terms
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
 from aaml.study import study as study_module
@@ -166,6 +167,23 @@ def test_a_changed_byte_of_a_reward_that_is_part_of_a_sum_is_told(reward: str, f
     before = training_run.inputs_of(config)
     change(files / "reward.py")
     assert training_run.inputs_of(config)["reward"] != before["reward"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "terms"),
+    [
+        ("lr=1/reward.py:mine", ["lr=1/reward.py:mine"]), ("lr=1/reward.py:mine=0.5", ["lr=1/reward.py:mine"]),
+        ("balance=0.5,lr=1/reward.py:mine", ["balance", "lr=1/reward.py:mine"]),
+    ],
+)  # fmt: skip
+def test_a_path_of_a_reward_may_hold_an_equals_sign(reward: str, terms: list[str], files: Path) -> None:
+    assert reward_terms(reward) == terms
+    (files / "lr=1").mkdir()
+    (files / "lr=1" / "reward.py").write_text(REWARD)
+    before = inputs(reward=reward)
+    change(files / "lr=1" / "reward.py")
+    assert inputs(reward=reward) != before
+    assert callable(make_reward(reward).after)
 
 
 def test_what_was_begun_before_inputs_were_kept_goes_on() -> None:

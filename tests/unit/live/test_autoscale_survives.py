@@ -27,12 +27,13 @@ from aaml.kube.objects.convert import node_from_api
 from aaml.kube.sources import BUDGETS, NODE_CLAIMS, NODE_POOLS, NODES, PODS, SeenBudget, SeenPod, see_budget
 from aaml.kube.transport import Transport
 from aaml.live.autoscale_metrics import AutoscaleMetrics
-from aaml.live.node_claims import OURS, new_claim
+from aaml.live.node_claims import OURS, new_claim, offering_of
 from aaml.live.node_controller import MoveLimits, steady_clock
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
 from aaml.nodes.catalogue import Catalogue, Offering
+from aaml.nodes.requirements import usual_key
 from aaml.threads import Background
 from support import make
 from support.kwok import until
@@ -461,6 +462,40 @@ def test_a_template_says_what_nodes_are_like_and_which_may_be_bought(api: Any, t
     assert "compute-1" not in sold.numbers
     assert "compute-2" in sold.numbers
     assert {offering.capacity_type for kind in sold.types for offering in kind.offerings} == {"spot"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("karpenter.sh/capacity-type", "spot"), ("node.kubernetes.io/instance-type", "compute-2"),
+        ("beta.kubernetes.io/instance-type", "compute-2"), ("topology.kubernetes.io/zone", "zone-a"),
+    ],
+)  # fmt: skip
+def test_a_label_that_every_type_has_is_a_requirement_as_it_is_for_karpenter(
+    tmp_path: Any, key: str, value: str
+) -> None:
+    pool = NODEPOOL.replace("labels: {team: shop}", f"labels: {{team: shop, {key}: {value}}}")
+    pool = pool.replace("[spot]", "[spot, on-demand]")
+    (tmp_path / "pool.yaml").write_text(pool)
+    template = NodeTemplate.read(tmp_path / "pool.yaml")
+    sold = template.catalogue(None)
+    for kind in sold.types:
+        claim = msgspec.convert(new_claim(kind, template), wire.NodeClaimObject)
+        assert claim.metadata.labels == {"team": "shop", **OURS}
+        required = {each.key: each.values for each in claim.spec.requirements or ()}
+        assert required[usual_key(key)] == [value]
+        assert offering_of(claim, kind) == kind.cheapest, "its own claim is read as what was ordered"
+    (tmp_path / "pool.yaml").write_text(pool.replace("[compute-1]", "[compute-2]"))
+    if value == "compute-2":
+        with pytest.raises(UserError, match=r"instance types: .* is not accepted; expected one with a type for"):
+            NodeTemplate.read(tmp_path / "pool.yaml").catalogue(None)
+
+
+@pytest.mark.parametrize("key", ["kubernetes.io/hostname", "karpenter.sh/nodepool", "karpenter.kwok.sh/instance-size"])
+def test_a_label_that_nodes_cannot_have_in_common_is_refused(tmp_path: Any, key: str) -> None:
+    (tmp_path / "pool.yaml").write_text(NODEPOOL.replace("labels: {team: shop}", f"labels: {{{key}: x}}"))
+    with pytest.raises(UserError, match=f"metadata.labels: '{key}' is not accepted; expected .* labels of your own"):
+        NodeTemplate.read(tmp_path / "pool.yaml")
 
 
 def test_nodes_with_taints_are_bought_for_pods_that_tolerate_them(tmp_path: Any) -> None:

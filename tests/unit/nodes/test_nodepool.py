@@ -3,9 +3,12 @@
 import textwrap
 
 import pytest
+import yaml
 
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, TYPE_LABEL
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.nodepool import read_nodepool
 from aaml.nodes.requirements import plain_labels
@@ -197,3 +200,19 @@ def test_of_two_nodepools_in_a_file_none_is_left_out_in_silence(tmp_path):
     path.write_text(f"{pool % 'a'}---\n{pool % 'b'}")
     with pytest.raises(UserError, match=r"pools.yaml: holds 2 of NodePool \('a', 'b'\); expected one$"):
         read_nodepool(path)
+
+
+def test_a_label_of_the_template_that_every_type_has_is_a_requirement(tmp_path, caplog):
+    pool = {
+        "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"},
+        "spec": {"template": {
+            "metadata": {"labels": {CAPACITY_TYPE_LABEL: "spot", TYPE_LABEL: "compute-2"}},
+            "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+        }},
+    }  # fmt: skip
+    (tmp_path / "pool.yaml").write_text(yaml.safe_dump(pool))
+    found = read_nodepool(tmp_path / "pool.yaml")
+    sold = shipped_catalogue(found.labels)
+    ways = {(kind.name, way.capacity_type) for kind in sold.types for way in kind.offerings}
+    assert ways == {("compute-2", "spot")}
+    assert "labels of nodes" not in caplog.text

@@ -125,3 +125,15 @@ def test_weights_of_a_file_that_does_not_ship_name_it(tmp_path: Path) -> None:
     export_weights(str(own), path)
     with pytest.raises(UserError, match=r"expected the file that these weights were exported from \(own, SHA-256 "):
         load_policy(str(path))
+
+
+def test_weights_replace_weights_and_no_other_file(tmp_path):
+    path = tmp_path / "types.json"
+    path.write_text('[{"name": "compute-1"}]')
+    with pytest.raises(UserError, match=r"out: .*types.json' is not accepted; expected a new file, or one of weights"):
+        export_weights("most-allocated", path)
+    assert path.read_text() == '[{"name": "compute-1"}]'
+    path.unlink()
+    for name in ("most-allocated", "least-allocated"):
+        export_weights(name, path)
+        assert json.loads(path.read_text())["model"]["name"] == name
