@@ -76,8 +76,12 @@ def rank(
     learned: frozenset[str] = frozenset(),
     unit: str = "seed",
     about: str = "",
+    *,
+    confidence: float = 0.95,
 ) -> Ranking:
     """Compare the policies in results of one task at one size; a `unit`, seed or window, is paired by its number.
+
+    `confidence` is that of each interval and verdict.
 
     Raises `UserError` when the reference or the metric is missing, and when a policy was run on other seeds, twice on
     one, or from two files.
@@ -106,11 +110,16 @@ def rank(
         against, equal = None, 0.0
         if policy != reference:
             theirs = base[metric.name].to_numpy(dtype=float)
-            against, equal = paired(values, theirs, metric.better), float((values == theirs).mean())
+            against, equal = (
+                paired(values, theirs, metric.better, confidence=confidence),
+                float((values == theirs).mean()),
+            )
         times = [
             float(np.median(run[name])) if name in run else np.nan for name in ("latency_p50_ms", "latency_p99_ms")
         ]
-        lines.append(Line(policy, mean_interval(values, least=0.0), against, times[0], times[1], equal))
+        lines.append(
+            Line(policy, mean_interval(values, confidence=confidence, least=0.0), against, times[0], times[1], equal)
+        )
     lines.sort(key=lambda line: line.value.mean, reverse=metric.better == "higher")
     return Ranking(task, nodes, metric, reference, tuple(lines), learned & runs.keys(), unit, about)
 

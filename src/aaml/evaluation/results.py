@@ -112,8 +112,10 @@ class Results:
                 runs = runs[runs[column].isin(chosen)]
         return replace(self, runs=runs)
 
-    def compare(self, reference: str = "", metric: str = "") -> Comparison:
+    def compare(self, reference: str = "", metric: str = "", *, confidence: float = 0.95) -> Comparison:
         """Compare the policies with one of them, on each task and size, by a metric or else the task's own.
+
+        `confidence` is that of each interval: of a choice it is above 95% (`aaml.evaluation.statistics.together`).
 
         Runs of other episodes (another number of pods, another file of the task, another program) are compared apart.
         Raises `UserError` for an unknown metric or reference, and for policies that were run on different seeds.
@@ -134,6 +136,7 @@ class Results:
                     self.learned,
                     self._unit(str(task)),
                     ", ".join(about),
+                    confidence=confidence,
                 )
             )
         return Comparison(tuple(rankings))

@@ -32,11 +32,15 @@ def by_ratio(mine: FloatArray, others: FloatArray, better: Direction, confidence
 
 @dataclass(frozen=True)
 class Judgment:
-    """Whether something is gained on what one has, at one size at least; `first` is what has to be told before."""
+    """Whether something is gained on what one has, at one size at least; `first` is what has to be told before.
+
+    `confidence` is that of each interval, with which all of all looks hold together.
+    """
 
     gained: bool
     first: tuple[str, ...]
     lines: tuple[str, ...]
+    confidence: float
 
 
 def judged(results: Results, metric: str, limits: Sequence[Limit], look: Look = FIRST_LOOK) -> Judgment:
@@ -57,7 +61,7 @@ def judged(results: Results, metric: str, limits: Sequence[Limit], look: Look = 
         lines += _told(nodes, runs, metrics, confidence)
     if not gained:
         worse.append(f"nothing was gained on {metric} on held-out episodes")
-    return Judgment(gained, (*first, *worse), (*lines, str(look)))
+    return Judgment(gained, (*first, *worse), (*lines, str(look)), confidence)
 
 
 def broken(own: pd.DataFrame, stock: pd.DataFrame, limits: Sequence[Limit]) -> Iterator[str]:

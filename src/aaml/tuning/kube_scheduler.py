@@ -147,6 +147,8 @@ class TunedProfiles:
     generations: int
     played: int
     look: Look
+    confidence: float
+    """Of each interval, with which all of all looks hold together."""
 
 
 def tune(
@@ -179,7 +181,8 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
         stopped = from_now(stopped)
         chosen = _choose(settings, bred, pool, stopped)
         look = study.look([space.to_dict(each) for each in chosen], settings.seeds)
-        found, results = _judge(settings, chosen, look, stopped)
+        comparisons = look.comparisons(len(problem.sizes) * len(settings.judged_by) * len(chosen))
+        found, results = _judge(settings, chosen, comparisons, stopped)
         written = tuple(_write(settings, each, number, len(found), look) for number, each in enumerate(found))
         lines = [*(str(gain) for each in written for gain in (*each.worse, *each.gains)), str(look)]
         files = [each.file for each in written if each.file is not None]
@@ -191,7 +194,7 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
             settings.judged_by,
             files,
         )
-    return TunedProfiles(written, results, bred.generations, bred.played, look)
+    return TunedProfiles(written, results, bred.generations, bred.played, look, together(comparisons))
 
 
 def _space(settings: KubeSchedulerTuning) -> Space:
@@ -237,7 +240,7 @@ def _choose(
 
 
 def _judge(
-    settings: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], look: Look, stopped: Callable[[], bool]
+    settings: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], comparisons: int, stopped: Callable[[], bool]
 ) -> tuple[list[Tuned], Results]:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as folder:
@@ -248,7 +251,6 @@ def _judge(
             policies[_label(number, len(chosen))] = f"{PREFIX}{path}" + _profile_of(settings)
         results = evaluate(policies, settings.task, settings.seeds, workers=settings.workers, stopped=stopped)
     frame, found = results.frame(), []
-    comparisons = look.comparisons(frame["nodes"].nunique() * len(settings.judged_by) * len(chosen))
     for number, config in enumerate(chosen):
         gains = []
         for nodes in dict.fromkeys(frame["nodes"]):

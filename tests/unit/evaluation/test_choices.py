@@ -146,6 +146,19 @@ def test_a_search_that_is_gone_on_with_until_it_gains_seldom_gains_by_chance(noi
     assert false / FEW < SELDOM
 
 
+def test_a_table_of_a_search_says_better_where_the_search_does() -> None:
+    rng, differ = np.random.default_rng(9), 0
+    for number in range(1, 40):
+        results = bills(normal(rng, (1, 3, 20)) - rng.uniform(0.0, 5.0) * np.array([[[1.0], [0.0], [0.0]]]))
+        found = judged(results, "bill_per_core_hour", (), Look(number, number, number))
+        (told,) = results.compare(metric="bill_per_core_hour", confidence=found.confidence)
+        verdicts = {line.policy: line.against and line.against.verdict for line in told.lines}
+        (usual,) = results.compare(metric="bill_per_core_hour")
+        differ += verdicts != {line.policy: line.against and line.against.verdict for line in usual.lines}
+        assert (verdicts["tuned"] == "better") == found.gained
+    assert differ, "with intervals of one comparison it would say more"
+
+
 def test_five_looks_gain_by_chance_no_more_often_than_one_and_without_a_correction_they_do() -> None:
     rng = np.random.default_rng(8)
     noise = rng.normal(size=(5, SEARCHES, 20))

@@ -75,7 +75,7 @@ def run(args: Args) -> int:
     if outcome is None:
         return interruption.status
     print(*outcome.judgment.first, *(() if outcome.files else ("nothing is written",)), "", sep="\n")
-    print(f"{outcome.results.compare(metric=settings.metric)}\n")
+    print(f"{outcome.results.compare(metric=settings.metric, confidence=outcome.judgment.confidence)}\n")
     print("predicted, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
     if outcome.files:
         scheduler, pool = outcome.files

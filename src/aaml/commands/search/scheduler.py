@@ -80,7 +80,7 @@ def run(args: Args) -> int:
         for loss in each.worse:
             print(f"{each.file or 'what was found'} is worse than {settings.start or 'kube-scheduler'}: {loss}")
     for metric in settings.judged_by:
-        print(f"{outcome.results.compare(metric=metric)}\n")
+        print(f"{outcome.results.compare(metric=metric, confidence=outcome.confidence)}\n")
     for each in written:
         print(f"{each.file}, predicted, all intervals together at 95%:", *map(str, each.gains), sep="\n  ")
     print(outcome.look)
