@@ -224,7 +224,7 @@ def test_the_command_says_what_is_paid_and_refuses_tasks_whose_nodes_stay(tmp_pa
     assert run("search bill", f"--task bill --nodes 3 {short} --out {tmp_path}".split()) == 0
     assert "against kube-scheduler-packing: bill_per_core_hour" in capsys.readouterr().out
     assert run("search bill", f"--task compress --out {tmp_path}".split()) == 2
-    assert "whose nodes are bought" in capsys.readouterr().err
+    assert "whose nodes are provisioned" in capsys.readouterr().err
     assert run("search bill", f"--metric decisions --out {tmp_path / 'other'}".split()) == 2
     assert "metric of bill: 'decisions' is not accepted" in capsys.readouterr().err
     assert (
