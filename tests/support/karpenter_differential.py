@@ -1,12 +1,15 @@
 """Puts the same scene before the real Karpenter and before ours, and compares what each would do."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aaml.nodes.karpenter import Karpenter, _unplaced
+from aaml.cluster.objects import Pod
+from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.packing import Room, pack
-from aaml.nodes.ports import Buy, Delete, Replace
+from aaml.nodes.ports import Buy, Delete, Observed, Replace
+from aaml.nodes.successors import is_next_late
 from support.karpenter_scenes import Scene
 from support.real_karpenter import RealKarpenter
 
@@ -46,16 +49,17 @@ class Tally:
 def our_purchase(scene: Scene) -> Answer:
     """Return the nodes to buy as (types, what is launched and how, pods on it), and the nodes that take other pods."""
     seen = scene.moments[0]
-    ours = Karpenter(scene.settings, scene.catalogue)
-    orders = ours._provision(seen)
-    claims = pack(scene.catalogue, Room.of(seen, scene.catalogue, ()), _unplaced(seen)).claims
+    ours = Karpenter(scene.settings, scene.catalogue, first_look_s=math.inf)
+    ours._at["opened_s"] = -math.inf  # the batch has closed
+    orders = ours.act(seen)
+    claims = pack(scene.catalogue, Room.of(seen, scene.catalogue, ()), unplaced(seen)).claims
     bought = []
     for order, claim in zip(orders, claims, strict=True):
         assert isinstance(order, Buy)
         names = sorted(kind.name for kind in order.types)
         launched, offering = order.types[0].name, order.types[0].cheapest
         bought.append((names, launched, offering.capacity_type, offering.zone, claim.pods))
-    return {"bought": sorted(bought), "used": sorted(ours._nominated_s)}
+    return {"bought": sorted(bought), "used": sorted(ours.nominated_s)}
 
 
 def our_look(scene: Scene) -> Answer:
@@ -64,13 +68,14 @@ def our_look(scene: Scene) -> Answer:
     And the nodes that the moved pods are meant for, how often it looked, and how often it waited for a plan.
     """
     ours = Karpenter(scene.settings, scene.catalogue, scene.moments[0].now_s)
-    ours._nominated_s = dict(scene.nominated)
+    ours.nominated_s = dict(scene.nominated)
     looks, waits = 1, 0
     while True:
-        now_s = ours._due_s
+        now_s = float(ours._at["due_s"])
         seen = replace(scene.moments[min(waits, len(scene.moments) - 1)], now_s=now_s)
-        method = _METHODS[min(ours._method, 2)]
-        match ours._disrupt(seen):
+        method = _METHODS[min(ours._at["method"], 2)]
+        ours._at["opened_s"] = ours._at["latest_s"] = math.inf  # no batch is open
+        match ours.act(seen):
             case [Delete(names=names)]:
                 command = method, sorted(names), [], ""
                 break
@@ -78,14 +83,25 @@ def our_look(scene: Scene) -> Answer:
                 launched = f"{types[0].name} in {types[0].cheapest.zone}"
                 command = method, sorted(names), sorted(kind.name for kind in types), launched
                 break
-        if ours._plan is not None:
+        if ours._at["planned"]:
             waits += 1
         elif looks == scene.looks:
             return {"command": None, "meant": [], "looks": looks, "waits": waits}
         else:
             looks += 1
-    meant = sorted(name for name, until_s in ours._nominated_s.items() if until_s == now_s + 20.0)
+    meant = sorted(name for name, until_s in ours.nominated_s.items() if until_s == now_s + 20.0)
     return {"command": command, "meant": meant, "looks": looks, "waits": waits}
+
+
+def unplaced(seen: Observed) -> list[Pod]:
+    """Return the pods that wait, and those of nodes on their way out that leave before they end."""
+
+    def leaves(pod: Pod) -> bool:
+        return is_next_late(pod) if pod.uid in seen.stopping else not (seen.is_kept(pod) or pod.uid in seen.stuck)
+
+    going = (name for name, node in seen.nodes.items() if node.deleting)
+    leaving = (pod for name in going for pod in seen.pods_on(name).values() if leaves(pod))
+    return [*(each.pod for each in seen.waiting.values()), *leaving]
 
 
 # ---- what the real one would do --------------------------------------------------------------------------------------

@@ -21,9 +21,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import numba
-from numba.core import event
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, event
 from numba.core.dispatcher import Dispatcher
-from numba.core.types import unliteral
+from numba.core.errors import TypingError
+from numba.core.types import Optional, unliteral
+from numba.extending import intrinsic
 
 from aaml.cluster.kernel_cache import keep
 
@@ -70,6 +73,57 @@ def named(function: F) -> "Dispatcher[F]":
 def interpreted(kernel: Any) -> Callable[..., Any]:
     """Return the function that a kernel was made of: the same rule on Python's own objects."""
     return cast("Callable[..., Any]", getattr(kernel, "py_func", kernel))
+
+
+_RETURNED: dict[tuple[Any, ...], Any] = {}  # by the types of arguments for which there are addresses: what is returned
+
+
+def address_of(kernel: Any, *examples: object) -> int:
+    """Return where a kernel's code for such arguments is, for `call_at`: it is compiled once, whoever calls it."""
+    types = tuple(map(numba.typeof, examples))
+    kernel.compile(types)
+    made = kernel.overloads[types]
+    _RETURNED[types] = made.signature.return_type
+    return int(made.library.get_pointer_to_function(made.fndesc.llvm_func_name))
+
+
+def _call_at(_context: Any, address: Any, taken: Any) -> Any:
+    """Call the kernel at an address with a tuple of arguments.
+
+    What is called by its name is compiled into each kernel that calls it, again and again.
+    """
+    types = tuple(each.type if isinstance(each, Optional) else each for each in taken.types)
+    if types not in _RETURNED:
+        raise TypingError("no kernel has an address for such arguments")
+    returns = _RETURNED[types]
+
+    def call(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        convention = context.call_conv
+        pointer = convention.get_function_type(returns, types).as_pointer()
+        function, values = builder.inttoptr(arguments[0], pointer), cgutils.unpack_tuple(builder, arguments[1])  # type: ignore[no-untyped-call]
+        casts = zip(values, taken.types, types, strict=True)
+        values = [context.cast(builder, value, given, kind) for value, given, kind in casts]
+        status, result = convention.call_function(builder, function, returns, types, values)
+        with builder.if_then(status.is_error, likely=False):
+            convention.return_status_propagate(builder, status)
+        return result
+
+    return returns(address, taken), call
+
+
+def _call_packer(_context: Any, _address: Any, _room: Any, _ready: Any, _pods: Any, _moving: Any) -> Any:
+    """Call a Python function at an address (`ctypes.CFUNCTYPE`) with four int64; it returns one."""
+
+    def call(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(64)
+        pointer = ir.FunctionType(number, [number] * 4).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], pointer), arguments[1:])
+
+    return numba.int64(*[numba.int64] * 5), call
+
+
+call_at: Any = intrinsic(_call_at)
+call_packer: Any = intrinsic(_call_packer)
 
 
 class Columns(Protocol):

@@ -14,6 +14,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import address_of, interpreted
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage, summary
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.lockstep import BEGIN, RESUME, BatchSettings, play_rows
@@ -34,20 +35,23 @@ from aaml.episodes.rows import (
     Work,
     Zeros,
     allocate,
+    env_of,
     put,
     put_columns,
 )
+from aaml.episodes.supply import turn
 from aaml.episodes.supply_plan import SupplyPlan
 from aaml.episodes.supply_rows import (
-    NODE_COLUMNS,
     SUPPLY_LAYOUT,
     Supply,
     SupplyPool,
     SupplyRows,
     SupplyWork,
+    owned_of,
 )
 from aaml.errors import UserError, bad_value
-from aaml.nodes.rows import POD, POD_TIME
+from aaml.nodes.arrays import eviction
+from aaml.nodes.rows import NODE, OFFER, POD, POD_TIME, RuleWork
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
@@ -221,7 +225,7 @@ class BatchedEnv:
         sizes = (
             {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
-            | {"R": 4, "n": NODE_COLUMNS, "p": PAID_COLUMNS}
+            | {"R": 4, "n": len(NODE), "o": len(OFFER)}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
         self._number = np.full(groups * group_size, -1, dtype=np.int64)
@@ -474,6 +478,7 @@ class BatchedEnv:
         pool, self._plans[slot] = self._supply.pool, supply
         for name, value in supply.terms().items():
             pool.terms[name][slot] = value
+        self._address(self._supply, slot, supply)
         if self._queue_sort is not None:
             _put_order(pool.terms, slot, self._queue_sort)
         put(pool.offers[slot], supply.offers)
@@ -483,7 +488,20 @@ class BatchedEnv:
         put(pool.budgets[slot], supply.budgets)
         put(pool.pods[slot], supply.pods)
         put(pool.kept_s[slot], supply.kept_s)
+        pool.evicting[slot] = eviction(0)  # pods of compiled episodes have no priority
         self._draw(slot, supply)
+
+    def _address(self, memory: Supply, slot: int, plan: SupplyPlan) -> None:
+        """Say where the code is of who provisions the nodes of a slot, and of what happens to these."""
+        progress, episodes, work = self._rows.progress[:1].copy(), self._pool.episodes, self._work[0]
+        progress["slot"] = slot
+        rows = self._rows._replace(progress=progress.view(np.recarray))
+        env = interpreted(env_of)(self._pool._replace(episodes=episodes.view(np.recarray)), rows, 0)
+        owned = interpreted(owned_of)(memory, env, 0)
+        memory.pool.terms["rule"][slot] = address_of(plan.rule, owned.seen, work.supply.rule)
+        if not self._settings.turn:
+            turn_at = address_of(turn, env, owned, self._settings, work.supply, work.late[0])
+            self._settings = self._settings._replace(turn=turn_at)
 
     def _load(self, slot: int, plan: Plan) -> None:
         """Write a plan into its slot."""
@@ -646,7 +664,10 @@ def _checked(
 
 
 def _work(sizes: Mapping[str, int], elastic: bool) -> Work:
-    supply = allocate(SupplyWork, sizes, layout=SUPPLY_LAYOUT) if elastic else None
+    supply = None
+    if elastic:
+        paid = np.zeros((PAID_COLUMNS, sizes["N"]))
+        supply = SupplyWork(allocate(RuleWork, sizes, layout=SUPPLY_LAYOUT), paid)
     work = allocate(Work, sizes)._replace(supply=supply)
     work.nothing[PODS_COLUMN] = 1  # no pod takes the room of one, as in `ClusterState.request_vector`
     work.queued[:] = np.log1p(np.arange(sizes["T"])) / 5.0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import named, part, uncounted
+from aaml.cluster.kernels import call_at, named, part, uncounted
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.departures import drop, push
@@ -26,7 +26,6 @@ from aaml.episodes.supply import (
     next_s,
     rejected,
     show_owned,
-    turn,
 )
 from aaml.episodes.supply_rows import owned_of
 from aaml.nodes.rows import NODE, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE
@@ -55,7 +54,10 @@ _NODE, _POD, _UPCOMING = len(NODE_FEATURES), len(POD_FEATURES), len(UPCOMING_FEA
 
 
 class BatchSettings(NamedTuple):
-    """What all rows have in common. `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none."""
+    """What all rows have in common.
+
+    `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none; `turn`: where `supply.turn` is.
+    """
 
     reward: int
     sorted: bool
@@ -66,6 +68,7 @@ class BatchSettings(NamedTuple):
     max_steps: int
     initial_backoff_s: float
     max_backoff_s: float
+    turn: int = 0
 
 
 @uncounted
@@ -176,7 +179,7 @@ def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-
             if is_short(env, owned):
                 at.short = 1
                 return False
-            if turn(env, owned, settings, work.supply, work.late[0]):
+            if call_at(settings.turn, (env, owned, settings, work.supply, work.late[0])):
                 activate(env)
                 line_up(env, settings, work.keys, work.late)
                 continue
@@ -217,7 +220,7 @@ def _ready_pod_fits(env, owned, mask):  # type: ignore[no-untyped-def]  # noqa: 
             queue.blocked[number] = at.freed
         at.rejected += 1
         if owned is not None:
-            rejected(owned, queue.ready[at.cursor])
+            rejected(owned, queue.ready[at.cursor], at.now_s)
         queue.waiting[at.unschedulable] = give_up(env)
         at.unschedulable += 1
     at.cursor, at.ready = 0, 0
@@ -414,10 +417,10 @@ def remain(env, owned, lives, load, empty_s):  # type: ignore[no-untyped-def]  #
             _expect(env, lives, load, empty_s, pod, env.pods.node[pod], env.pods.limit_s[pod])
     else:
         for row in range(env.at.nodes):
-            pod = owned.nodes[NODE.first, owned.nodes[NODE.in_row, row]]
+            pod = owned.seen.nodes[NODE.first, owned.seen.nodes[NODE.in_row, row]]
             while pod >= 0:
                 _expect(env, lives, load, empty_s, pod, row, _limit_s(env, pod))
-                pod = owned.pods[OWN_POD.after, pod]
+                pod = owned.seen.pods[OWN_POD.after, pod]
 
 
 @part

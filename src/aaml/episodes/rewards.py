@@ -108,13 +108,13 @@ def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 @part
 def _paid(env, own, waits_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return the dollars that an environment has cost so far: `NodeSupply.paid`; `waits_s` [T] is overwritten."""
-    now_s, terms, count = env.at.now_s, own.terms, own.at.firsts
+    now_s, terms, count = env.at.now_s, own.seen.terms, own.seen.at.firsts
     run_meter(own, now_s)
     for i in range(count):
         waits_s[i] = env.queue.waited_s[i]
     for pod in range(env.at.arrived):
         if env.pods.node[pod] == WAITS:
-            first, since_s = own.pods[POD.first, pod], own.pod_times[POD_TIME.created_s, pod]
+            first, since_s = own.seen.pods[POD.first, pod], own.seen.pod_times[POD_TIME.created_s, pod]
             if first >= 0:
                 waits_s[first] = waits_s[first] + now_s - since_s
             else:
@@ -123,7 +123,7 @@ def _paid(env, own, waits_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     for i in range(count):
         waits_s[i] = max(waits_s[i] - terms.wait_target_s, 0.0)
     beyond_s = pairwise_sum(waits_s, count)
-    return own.at.dollars + (terms.wait_per_hour * beyond_s / 3600.0 + terms.eviction * env.at.evicted)
+    return own.seen.at.dollars + (terms.wait_per_hour * beyond_s / 3600.0 + terms.eviction * env.at.evicted)
 
 
 @part

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import named, part, section
+from aaml.cluster.kernels import call_at, part, section, uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.heap import add, drop_first, first
 from aaml.episodes.queueing import activate, enqueue, help_waiting
@@ -11,8 +11,21 @@ from aaml.episodes.supply_rows import run_meter
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
-from aaml.nodes.packing_rules import first_type
-from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, SHAPE_REQUEST, TRAIT, kept_pods
+from aaml.nodes.rows import (
+    BUYS,
+    DELETES,
+    DELETES_EACH,
+    NODE,
+    NODE_TIME,
+    NOTHING,
+    OFFER,
+    POD,
+    POD_TIME,
+    REPLACES,
+    SHAPE_REQUEST,
+    TRAIT,
+    kept_pods,
+)
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
 
@@ -22,7 +35,7 @@ _READY, _DRAIN, _STOP, _RECREATE = range(4)
 @part
 def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Begin without a node."""
-    at = own.at
+    at = own.seen.at
     at.alive, at.bought, at.sequence, at.events, at.ends = 0, 0, 0, 0, 0
     at.method, at.planned, at.replaces, at.used, at.batch, at.firsts, at.noted = 0, 0, 0, 0, 1, 0, 0
     at.cpu_milli, at.memory_bytes, at.metered_s, at.price, at.watts = 0, 0, 0.0, 0.0, 0.0
@@ -30,45 +43,49 @@ def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     at.slower, at.loaded_s, at.load, at.fast_load, at.slow_load = 1.0, -np.inf, 0.0, 0.0, 0.0
     at.cpu_worth, at.memory_worth, at.gpu_worth, at.drained_s, at.nothing_s = 0.0, 0.0, 0.0, -np.inf, np.nan
     at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.terms.first_look_s
+    at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.seen.terms.first_look_s
     at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
     for pod in range(env.episode.pods):
-        own.pod_times[POD_TIME.created_s, pod], own.pod_times[POD_TIME.again_s, pod] = env.pods.arrival_s[pod], -np.inf
+        own.seen.pod_times[POD_TIME.created_s, pod], own.seen.pod_times[POD_TIME.again_s, pod] = (
+            env.pods.arrival_s[pod],
+            -np.inf,
+        )
         for column in (POD.noted, POD.first, POD.end):
-            own.pods[column, pod] = -1
+            own.seen.pods[column, pod] = -1
         for column in (POD.asked, POD.stopping):
-            own.pods[column, pod] = 0
+            own.seen.pods[column, pod] = 0
 
 
 @part
-def rejected(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def rejected(own, pod, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Take note of a pod that fits nowhere."""
-    if own.pods[POD.noted, pod] < 0:
-        own.pods[POD.noted, pod], own.pods[POD.waiting, own.at.noted] = own.at.noted, pod
-        own.pod_times[POD_TIME.noted_s, pod] = own.moment.now_s
-        own.at.noted += 1
+    if own.seen.pods[POD.noted, pod] < 0:
+        own.seen.pods[POD.noted, pod], own.seen.pods[POD.waiting, own.seen.at.noted] = own.seen.at.noted, pod
+        own.seen.pod_times[POD_TIME.noted_s, pod] = now_s
+        own.seen.at.noted += 1
 
 
 @part
 def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return when something happens next, or the autoscaler wants to be asked: `NodeSupply.next_s`."""
-    event_s = own.events.at_s[0] if own.at.events else np.inf
-    return min(event_s, learned.next_s(own.at, own.terms) if own.terms.learned else karpenter.next_s(own))
+    event_s = own.events.at_s[0] if own.seen.at.events else np.inf
+    at, terms = own.seen.at, own.seen.terms
+    return min(event_s, learned.next_s(at, terms) if terms.learned else karpenter.next_s(at, terms))
 
 
 @part
 def next_end_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return when the next pod ends, or would have if it had not been evicted."""
-    return own.ends.at_s[0] if own.at.ends else np.inf
+    return own.ends.at_s[0] if own.seen.at.ends else np.inf
 
 
-@named
-def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
+@uncounted
+def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
 
     Returns whether pods may fit elsewhere now.
     """
-    at, now_s, happened = own.at, env.at.now_s, False
+    at, now_s, happened = own.seen.at, env.at.now_s, False
     while at.events and own.events.at_s[0] <= now_s:
         _, kind, subject = first(own.events)
         drop_first(own.events, at.events)
@@ -76,25 +93,37 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
         happened |= _happen(env, own, settings, late, kind, subject)
     if happened:
         return True
-    while own.terms.learned:
-        orders, types = learned.act(own, work)
-        if orders == learned.NOTHING:
-            return happened
-        for k in range(types):
-            _buy(env, own, work.bought[k])
-        if orders != learned.BUYS:
-            _let_go(env, own, settings, late, orders == learned.DELETES)
+    at.now_s = now_s
+    while _is_due(own.seen):
+        orders, count = call_at(own.seen.terms.rule, (own.seen, work.rule))
+        if orders == NOTHING:
+            break
+        number = np.int64(-1)
+        for k in range(count):
+            number = _buy(env, own, np.int64(work.rule.bought[k]))
+        if orders != BUYS:
+            _let_go(env, own, settings, late, orders, number)
             happened = True
-    while True:
-        orders, claims = karpenter.act(own, work)
-        if orders == karpenter.NOTHING:
-            return happened
-        if orders == karpenter.BUYS:
-            for k in range(claims):
-                _buy(env, own, first_type(own, work, work.order[k], np.inf))
-        else:
-            _carry_out(env, own, settings, late)
-            happened = True
+    return happened
+
+
+@part
+def _is_due(seen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Take note of the pods and nodes that ask for nodes; returns whether there may be orders."""
+    at, terms = seen.at, seen.terms
+    if terms.learned:
+        ready = 0
+        for i in range(at.alive):
+            ready += not np.isnan(seen.node_times[NODE_TIME.initialized_s, seen.nodes[NODE.alive, i]])
+        return learned.collect(at, terms, ready, seen.pods, seen.pod_times)
+    at.again_s = np.inf
+    for i in range(at.noted):
+        karpenter.ask(at, seen.pod_times[POD_TIME.again_s], seen.pods[POD.asked], seen.pods[POD.waiting, i])
+    for i in range(at.alive):
+        number = seen.nodes[NODE.alive, i]
+        if seen.nodes[NODE.deleting, number]:
+            karpenter.ask(at, seen.node_times[NODE_TIME.again_s], seen.nodes[NODE.asked], number)
+    return karpenter.is_due(at, terms)
 
 
 @part
@@ -104,18 +133,18 @@ def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     A turn buys at most a node for each pod that waits or is on a node on its way out, and for each on two others, and
     one more. A pod has at most two events to come, a node two.
     """
-    at, waits = own.at, env.at.arrived + env.at.recreated - env.at.bound
+    at, waits = own.seen.at, env.at.arrived + env.at.recreated - env.at.bound
     leaving, fullest = 0, 0
     for i in range(at.alive):
-        number = own.nodes[NODE.alive, i]
-        if own.nodes[NODE.deleting, number]:
-            leaving += own.nodes[NODE.pods, number]
+        number = own.seen.nodes[NODE.alive, i]
+        if own.seen.nodes[NODE.deleting, number]:
+            leaving += own.seen.nodes[NODE.pods, number]
         else:
-            fullest = max(fullest, own.nodes[NODE.pods, number])
+            fullest = max(fullest, own.seen.nodes[NODE.pods, number])
     pods = waits + env.at.running + 1
     return (
         at.alive > len(env.nodes.allocatable)
-        or at.bought + waits + leaving + 2 * fullest + 1 > own.nodes.shape[1]
+        or at.bought + waits + leaving + 2 * fullest + 1 > own.seen.nodes.shape[1]
         or at.events + 3 * pods + 2 * at.alive > len(own.events.at_s)
         or at.ends + pods > len(own.ends.at_s)
     )
@@ -125,86 +154,75 @@ def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what the nodes cost into `shown` [N, C]: `NodeCosts.features`; `paid` is overwritten."""
     for row in range(env.at.nodes):
-        number = own.nodes[NODE.in_row, row]
-        last_s = own.node_times[NODE_TIME.last_event_s, number]
-        paid[PAID.price, row] = own.offers[OFFER.price, own.nodes[NODE.kind, number]]
-        paid[PAID.launched_s, row] = own.node_times[NODE_TIME.launched_s, number]
-        paid[PAID.quiet_since_s, row] = own.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
-        paid[PAID.kept_pods, row] = kept_pods(own, number)
-        paid[PAID.leaving, row] = own.nodes[NODE.deleting, number]
-    show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.terms.quiet_s, shown)
+        number = own.seen.nodes[NODE.in_row, row]
+        last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
+        paid[PAID.price, row] = own.seen.offers[OFFER.price, own.seen.nodes[NODE.kind, number]]
+        paid[PAID.launched_s, row] = own.seen.node_times[NODE_TIME.launched_s, number]
+        paid[PAID.quiet_since_s, row] = (
+            own.seen.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
+        )
+        paid[PAID.kept_pods, row] = kept_pods(own.seen, number)
+        paid[PAID.leaving, row] = own.seen.nodes[NODE.deleting, number]
+    show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.seen.terms.quiet_s, shown)
 
 
 # ---- orders ----------------------------------------------------------------------------------------------------------
 
 
-@part
-def _carry_out(env, own, settings, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Carry the plan out: its nodes go now, or once the one that replaces them is ready."""
-    at = own.at
-    for k in range(at.planned):
-        _mark(env, own, own.nodes[NODE.plan, k])
-    if at.replaces:
-        cheapest = 0
-        while not own.plan_types[cheapest]:
-            cheapest += 1
-        number = _buy(env, own, cheapest)
-        for k in range(at.planned - 1, -1, -1):
-            own.nodes[NODE.next_replaced, own.nodes[NODE.plan, k]] = own.nodes[NODE.replaced, number]
-            own.nodes[NODE.replaced, number] = own.nodes[NODE.plan, k]
-    else:
-        for k in range(at.planned):
-            _drain(env, own, settings, late, own.nodes[NODE.plan, k])
-    at.planned = 0
-
-
 @section
 def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Buy a node of a type; returns its number."""
-    at, now_s, terms = own.at, env.at.now_s, own.terms
+    at, now_s, terms = own.seen.at, env.at.now_s, own.seen.terms
     number = at.bought
     for column in (NODE.row, NODE.first, NODE.last, NODE.replaced, NODE.next_replaced):
-        own.nodes[column, number] = -1
-    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept, NODE.awhile):
-        own.nodes[column, number] = 0
-    own.nodes[NODE.kind, number], own.node_times[NODE_TIME.launched_s, number] = kind, now_s
+        own.seen.nodes[column, number] = -1
+    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept, NODE.awhile, NODE.spot):
+        own.seen.nodes[column, number] = 0
+    own.seen.nodes[NODE.kind, number], own.seen.node_times[NODE_TIME.launched_s, number] = kind, now_s
+    own.seen.paid[number] = own.seen.offers[OFFER.price, kind]
     for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
-        own.node_times[column, number] = np.nan
+        own.seen.node_times[column, number] = np.nan
     for column in (NODE_TIME.nominated_s, NODE_TIME.again_s):
-        own.node_times[column, number] = -np.inf
+        own.seen.node_times[column, number] = -np.inf
     run_meter(own, now_s)
-    own.nodes[NODE.alive, at.alive] = number
+    own.seen.nodes[NODE.alive, at.alive] = number
     place = at.alive
-    while place > 0 and own.names[own.nodes[NODE.by_name, place - 1]] > own.names[number]:
-        own.nodes[NODE.by_name, place] = own.nodes[NODE.by_name, place - 1]
+    while place > 0 and own.seen.names[own.seen.nodes[NODE.by_name, place - 1]] > own.seen.names[number]:
+        own.seen.nodes[NODE.by_name, place] = own.seen.nodes[NODE.by_name, place - 1]
         place -= 1
-    own.nodes[NODE.by_name, place] = number
+    own.seen.nodes[NODE.by_name, place] = number
     at.alive += 1
     at.bought += 1
-    meter.launched(own.at, own.offers[OFFER.price, kind], own.offers[OFFER.watts_idle, kind])
+    meter.launched(own.seen.at, own.seen.offers[OFFER.price, kind], own.seen.offers[OFFER.watts_idle, kind])
     at.changed_s = now_s
     _push(own, now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number], _READY, number)
     return number
 
 
 @part
-def _let_go(env, own, settings, late, together):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Let the nodes of the plan go, all at once or one after the other."""
-    at = own.at
-    if together:
-        _carry_out(env, own, settings, late)
+def _let_go(env, own, settings, late, orders, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let the nodes of the plan go: at once, one after the other, or once the node `number` is ready."""
+    at, nodes = own.seen.at, own.seen.nodes
     for k in range(at.planned):
-        _mark(env, own, own.nodes[NODE.plan, k])
-        _drain(env, own, settings, late, own.nodes[NODE.plan, k])
+        _mark(env, own, nodes[NODE.plan, k])
+        if orders == DELETES_EACH:
+            _drain(env, own, settings, late, nodes[NODE.plan, k])
+    if orders == REPLACES:
+        for k in range(at.planned - 1, -1, -1):
+            nodes[NODE.next_replaced, nodes[NODE.plan, k]] = nodes[NODE.replaced, number]
+            nodes[NODE.replaced, number] = nodes[NODE.plan, k]
+    elif orders == DELETES:
+        for k in range(at.planned):
+            _drain(env, own, settings, late, nodes[NODE.plan, k])
     at.planned = 0
 
 
 @part
 def _mark(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Let a node take no pods any more."""
-    own.at.changed_s = env.at.now_s
-    own.nodes[NODE.deleting, number] = 1
-    row = own.nodes[NODE.row, number]
+    own.seen.at.changed_s = env.at.now_s
+    own.seen.nodes[NODE.deleting, number] = 1
+    row = own.seen.nodes[NODE.row, number]
     if row >= 0:
         env.nodes.cordoned[row] = True
         env.nodes.allowed[:, row] = False
@@ -217,9 +235,9 @@ def _drain(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
 
     Karpenter drains no node with a pod that may not be disrupted.
     """
-    if np.isnan(own.node_times[NODE_TIME.draining_s, number]):
-        own.node_times[NODE_TIME.draining_s, number] = env.at.now_s
-        _push(own, env.at.now_s + own.terms.min_drain_s, _DRAIN, number)
+    if np.isnan(own.seen.node_times[NODE_TIME.draining_s, number]):
+        own.seen.node_times[NODE_TIME.draining_s, number] = env.at.now_s
+        _push(own, env.at.now_s + own.seen.terms.min_drain_s, _DRAIN, number)
         _evict(env, own, settings, late, number)
 
 
@@ -228,9 +246,9 @@ def _drain(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
 
 @part
 def _push(own, at_s, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    own.at.sequence += 1
-    add(own.events, own.at.events, at_s, own.at.sequence, kind, subject)
-    own.at.events += 1
+    own.seen.at.sequence += 1
+    add(own.events, own.seen.at.events, at_s, own.seen.at.sequence, kind, subject)
+    own.seen.at.events += 1
 
 
 @section
@@ -247,7 +265,7 @@ def _happen(env, own, settings, late, kind, subject):  # type: ignore[no-untyped
         env.pods.since_s[subject] = env.at.now_s + delay_s(env, own, subject)
         enqueue(env, subject)
         return True
-    if not np.isnan(own.node_times[NODE_TIME.draining_s, subject]):
+    if not np.isnan(own.seen.node_times[NODE_TIME.draining_s, subject]):
         _give_back(env, own, subject)
     return False
 
@@ -255,7 +273,7 @@ def _happen(env, own, settings, late, kind, subject):  # type: ignore[no-untyped
 @part
 def delay_s(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Return how much later than it did a pod counts as having come: `QueueSort.delay_s`."""
-    terms, shape = own.terms, env.shapes[env.pods.shape[pod]]
+    terms, shape = own.seen.terms, env.shapes[env.pods.shape[pod]]
     if not (terms.cpu_s or terms.memory_s or terms.larger_s or terms.rest or terms.work):
         return 0.0
     mean_cpu, mean_memory = mean_size(env.nodes.allocatable, env.nodes.capacity)
@@ -270,36 +288,36 @@ def delay_s(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 @section
 def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """A node joins the cluster; those that it replaces begin to go."""
-    at, cluster, now_s = own.at, env.nodes, env.at.now_s
-    if own.nodes[NODE.deleting, number]:
+    at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
+    if own.seen.nodes[NODE.deleting, number]:
         return False
-    own.node_times[NODE_TIME.initialized_s, number], at.changed_s = now_s, now_s
+    own.seen.node_times[NODE_TIME.initialized_s, number], at.changed_s = now_s, now_s
     row = env.at.nodes
     env.at.nodes += 1
-    own.nodes[NODE.row, number], own.nodes[NODE.in_row, row] = row, number
+    own.seen.nodes[NODE.row, number], own.seen.nodes[NODE.in_row, row] = row, number
     for r in range(cluster.allocatable.shape[1]):
-        cluster.allocatable[row, r], cluster.requested[row, r] = own.room[own.nodes[NODE.kind, number], r], 0
+        cluster.allocatable[row, r], cluster.requested[row, r] = own.seen.room[own.seen.nodes[NODE.kind, number], r], 0
     cluster.cordoned[row], cluster.capacity[row] = False, True
     cluster.allowed[:, row] = True
     cluster.owners[:, row] = 0
     help_waiting(env, settings, late)
-    other = own.nodes[NODE.replaced, number]
+    other = own.seen.nodes[NODE.replaced, number]
     while other >= 0:
         _drain(env, own, settings, late, other)
-        other = own.nodes[NODE.next_replaced, other]
+        other = own.seen.nodes[NODE.next_replaced, other]
     return True
 
 
 @section
 def _evict(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Evict the pods of a node that do not stop already."""
-    pod = own.nodes[NODE.first, number]
+    pod = own.seen.nodes[NODE.first, number]
     while pod >= 0:
-        following = own.pods[POD.after, pod]
-        if not own.pods[POD.stopping, pod]:
-            if own.terms.grace_s > 0.0:
-                own.pods[POD.stopping, pod] = 1
-                _push(own, env.at.now_s + own.terms.grace_s, _STOP, pod)
+        following = own.seen.pods[POD.after, pod]
+        if not own.seen.pods[POD.stopping, pod]:
+            if own.seen.terms.grace_s > 0.0:
+                own.seen.pods[POD.stopping, pod] = 1
+                _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
             else:
                 _stop(env, own, settings, late, pod)
         pod = following
@@ -309,42 +327,45 @@ def _evict(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
 def _stop(env, own, settings, late, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
     at, now_s = env.at, env.at.now_s
-    if own.pods[POD.end, pod] == -1 or (own.terms.grace_s > 0.0 and not own.pods[POD.stopping, pod]):
+    if own.seen.pods[POD.end, pod] == -1 or (own.seen.terms.grace_s > 0.0 and not own.seen.pods[POD.stopping, pod]):
         return False
     at.evicted += 1
     leave_node(env, own, pod)
     help_waiting(env, settings, late)
-    if not own.traits[TRAIT.owned, pod]:
+    if not own.seen.traits[TRAIT.owned, pod]:
         at.lost += 1
         env.pods.node[pod] = LOST
         return True
     env.pods.node[pod] = COMES_AGAIN
-    if not own.traits[TRAIT.anew, pod]:
+    if not own.seen.traits[TRAIT.anew, pod]:
         env.pods.lifetime_s[pod] = max(env.pods.lifetime_s[pod] - (now_s - env.pods.bound_s[pod]), 0.0)
-    own.pod_times[POD_TIME.created_s, pod] = now_s + own.terms.recreate_s
-    _push(own, own.pod_times[POD_TIME.created_s, pod], _RECREATE, pod)
+    own.seen.pod_times[POD_TIME.created_s, pod] = now_s + own.seen.terms.recreate_s
+    _push(own, own.seen.pod_times[POD_TIME.created_s, pod], _RECREATE, pod)
     return True
 
 
 @part
 def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Give a node back, if its pods are gone and it has been kept for long enough."""
-    at, cluster, now_s = own.at, env.nodes, env.at.now_s
-    if now_s < own.node_times[NODE_TIME.draining_s, number] + own.terms.min_drain_s or own.nodes[NODE.pods, number]:
+    at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
+    if (
+        now_s < own.seen.node_times[NODE_TIME.draining_s, number] + own.seen.terms.min_drain_s
+        or own.seen.nodes[NODE.pods, number]
+    ):
         return
     run_meter(own, now_s)
     at.alive -= 1
-    kind = own.nodes[NODE.kind, number]
-    meter.gone(own.at, own.offers[OFFER.price, kind], own.offers[OFFER.watts_idle, kind])
-    _take_out(own.nodes[NODE.alive], at.alive, number)
-    _take_out(own.nodes[NODE.by_name], at.alive, number)
-    own.node_times[NODE_TIME.draining_s, number] = np.nan
+    kind = own.seen.nodes[NODE.kind, number]
+    meter.gone(own.seen.at, own.seen.offers[OFFER.price, kind], own.seen.offers[OFFER.watts_idle, kind])
+    _take_out(own.seen.nodes[NODE.alive], at.alive, number)
+    _take_out(own.seen.nodes[NODE.by_name], at.alive, number)
+    own.seen.node_times[NODE_TIME.draining_s, number] = np.nan
     at.changed_s = now_s
-    gap, n = own.nodes[NODE.row, number], env.at.nodes - 1
-    own.nodes[NODE.row, number] = -1
+    gap, n = own.seen.nodes[NODE.row, number], env.at.nodes - 1
+    own.seen.nodes[NODE.row, number] = -1
     for row in range(gap, n):
-        own.nodes[NODE.in_row, row] = own.nodes[NODE.in_row, row + 1]
-        own.nodes[NODE.row, own.nodes[NODE.in_row, row]] = row
+        own.seen.nodes[NODE.in_row, row] = own.seen.nodes[NODE.in_row, row + 1]
+        own.seen.nodes[NODE.row, own.seen.nodes[NODE.in_row, row]] = row
         cluster.cordoned[row] = cluster.cordoned[row + 1]
         for r in range(cluster.allocatable.shape[1]):
             cluster.allocatable[row, r] = cluster.allocatable[row + 1, r]
@@ -374,34 +395,37 @@ def _take_out(numbers, count, number):  # type: ignore[no-untyped-def]  # noqa: 
 @part
 def join_node(env, own, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """A pod that waited is bound to the node of a row, and ends after its lifetime."""
-    at, now_s = own.at, env.at.now_s
-    number = own.nodes[NODE.in_row, row]
+    at, now_s = own.seen.at, env.at.now_s
+    number = own.seen.nodes[NODE.in_row, row]
     env.pods.node[pod] = number
-    own.pods[POD.stopping, pod] = 0
-    if own.pods[POD.noted, pod] >= 0:
+    own.seen.pods[POD.stopping, pod] = 0
+    if own.seen.pods[POD.noted, pod] >= 0:
         at.noted -= 1
-        last = own.pods[POD.waiting, at.noted]
-        own.pods[POD.waiting, own.pods[POD.noted, pod]], own.pods[POD.noted, last] = last, own.pods[POD.noted, pod]
-        own.pods[POD.noted, pod], own.pod_times[POD_TIME.again_s, pod] = -1, -np.inf
-    if own.pods[POD.first, pod] < 0:
-        own.pods[POD.first, pod] = at.firsts
+        last = own.seen.pods[POD.waiting, at.noted]
+        own.seen.pods[POD.waiting, own.seen.pods[POD.noted, pod]], own.seen.pods[POD.noted, last] = (
+            last,
+            own.seen.pods[POD.noted, pod],
+        )
+        own.seen.pods[POD.noted, pod], own.seen.pod_times[POD_TIME.again_s, pod] = -1, -np.inf
+    if own.seen.pods[POD.first, pod] < 0:
+        own.seen.pods[POD.first, pod] = at.firsts
         env.queue.waited_s[at.firsts] = 0.0
         at.firsts += 1
-    place = own.pods[POD.first, pod]
-    env.queue.waited_s[place] = env.queue.waited_s[place] + now_s - own.pod_times[POD_TIME.created_s, pod]
-    own.pods[POD.before, pod], own.pods[POD.after, pod] = own.nodes[NODE.last, number], -1
-    if own.nodes[NODE.last, number] >= 0:
-        own.pods[POD.after, own.nodes[NODE.last, number]] = pod
+    place = own.seen.pods[POD.first, pod]
+    env.queue.waited_s[place] = env.queue.waited_s[place] + now_s - own.seen.pod_times[POD_TIME.created_s, pod]
+    own.seen.pods[POD.before, pod], own.seen.pods[POD.after, pod] = own.seen.nodes[NODE.last, number], -1
+    if own.seen.nodes[NODE.last, number] >= 0:
+        own.seen.pods[POD.after, own.seen.nodes[NODE.last, number]] = pod
     else:
-        own.nodes[NODE.first, number] = pod
-    own.nodes[NODE.last, number] = pod
-    own.nodes[NODE.pods, number] += 1
-    own.nodes[NODE.kept, number] += own.kept_s[pod] > 0.0
-    own.nodes[NODE.awhile, number] += 0.0 < own.kept_s[pod] < np.inf
-    own.pod_times[POD_TIME.released_s, pod] = np.floor(now_s) + own.kept_s[pod]
+        own.seen.nodes[NODE.first, number] = pod
+    own.seen.nodes[NODE.last, number] = pod
+    own.seen.nodes[NODE.pods, number] += 1
+    own.seen.nodes[NODE.kept, number] += own.seen.kept_s[pod] > 0.0
+    own.seen.nodes[NODE.awhile, number] += 0.0 < own.seen.kept_s[pod] < np.inf
+    own.seen.pod_times[POD_TIME.released_s, pod] = np.floor(now_s) + own.seen.kept_s[pod]
     _observe(env, own, pod, number, 1)
     at.sequence += 1
-    own.pods[POD.end, pod] = at.sequence
+    own.seen.pods[POD.end, pod] = at.sequence
     if env.pods.lifetime_s[pod] < np.inf:
         add(own.ends, at.ends, now_s + env.pods.lifetime_s[pod], at.sequence, 0, pod)
         at.ends += 1
@@ -411,26 +435,26 @@ def join_node(env, own, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN0
 def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """A pod leaves its node, whatever the reason."""
     number = env.pods.node[pod]
-    row, shape = own.nodes[NODE.row, number], env.shapes[env.pods.shape[pod]]
+    row, shape = own.seen.nodes[NODE.row, number], env.shapes[env.pods.shape[pod]]
     for r in range(env.nodes.requested.shape[1]):
         env.nodes.requested[row, r] -= shape[SHAPE_REQUEST + r]
     if env.pods.owner[pod] >= 0:
         env.nodes.owners[env.pods.owner[pod], row] -= 1
-    if own.pods[POD.before, pod] >= 0:
-        own.pods[POD.after, own.pods[POD.before, pod]] = own.pods[POD.after, pod]
+    if own.seen.pods[POD.before, pod] >= 0:
+        own.seen.pods[POD.after, own.seen.pods[POD.before, pod]] = own.seen.pods[POD.after, pod]
     else:
-        own.nodes[NODE.first, number] = own.pods[POD.after, pod]
-    if own.pods[POD.after, pod] >= 0:
-        own.pods[POD.before, own.pods[POD.after, pod]] = own.pods[POD.before, pod]
+        own.seen.nodes[NODE.first, number] = own.seen.pods[POD.after, pod]
+    if own.seen.pods[POD.after, pod] >= 0:
+        own.seen.pods[POD.before, own.seen.pods[POD.after, pod]] = own.seen.pods[POD.before, pod]
     else:
-        own.nodes[NODE.last, number] = own.pods[POD.before, pod]
-    own.nodes[NODE.pods, number] -= 1
-    own.nodes[NODE.kept, number] -= own.kept_s[pod] > 0.0
-    own.nodes[NODE.awhile, number] -= 0.0 < own.kept_s[pod] < np.inf
-    own.pods[POD.end, pod], own.pods[POD.stopping, pod] = -1, 0
+        own.seen.nodes[NODE.last, number] = own.seen.pods[POD.before, pod]
+    own.seen.nodes[NODE.pods, number] -= 1
+    own.seen.nodes[NODE.kept, number] -= own.seen.kept_s[pod] > 0.0
+    own.seen.nodes[NODE.awhile, number] -= 0.0 < own.seen.kept_s[pod] < np.inf
+    own.seen.pods[POD.end, pod], own.seen.pods[POD.stopping, pod] = -1, 0
     env.at.running -= 1
     _observe(env, own, pod, number, -1)
-    if not np.isnan(own.node_times[NODE_TIME.draining_s, number]):
+    if not np.isnan(own.seen.node_times[NODE_TIME.draining_s, number]):
         _push(own, env.at.now_s, _DRAIN, number)
 
 
@@ -440,22 +464,24 @@ def _observe(env, own, pod, number, sign):  # type: ignore[no-untyped-def]  # no
     now_s, shape = env.at.now_s, env.shapes[env.pods.shape[pod]]
     run_meter(own, now_s)
     cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
-    meter.placed(own.at, cpu, memory, 0, own.offers[OFFER.watts_per_core, own.nodes[NODE.kind, number]], sign)
-    own.at.changed_s = now_s
-    last_s = own.node_times[NODE_TIME.last_event_s, number]
-    if np.isnan(last_s) or now_s - np.floor(last_s) >= own.terms.pod_event_s:
-        own.node_times[NODE_TIME.last_event_s, number] = now_s
+    meter.placed(
+        own.seen.at, cpu, memory, 0, own.seen.offers[OFFER.watts_per_core, own.seen.nodes[NODE.kind, number]], sign
+    )
+    own.seen.at.changed_s = now_s
+    last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
+    if np.isnan(last_s) or now_s - np.floor(last_s) >= own.seen.terms.pod_event_s:
+        own.seen.node_times[NODE_TIME.last_event_s, number] = now_s
 
 
 @part
 def end_pods(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let go the pods whose time has come; returns whether there were any."""
-    at, ended = own.at, False
+    at, ended = own.seen.at, False
     while at.ends and own.ends.at_s[0] <= env.at.now_s:
         sequence, _, pod = first(own.ends)
         drop_first(own.ends, at.ends)
         at.ends -= 1
-        if own.pods[POD.end, pod] == sequence:
+        if own.seen.pods[POD.end, pod] == sequence:
             env.at.departed += 1
             leave_node(env, own, pod)
             ended = True

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import nan
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +11,11 @@ import numpy.typing as npt
 
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.nodes import karpenter_rules, learned_rules
+from aaml.nodes.arrays import Sold
 from aaml.nodes.budgets import PodBudget
-from aaml.nodes.catalogue import Catalogue, per_value
-from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.karpenter_rules import POLICIES
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.karpenter import Karpenter, budgets_of, terms_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
@@ -49,7 +49,7 @@ class SupplyPlan:
 
     ===========  =============  ====================================================================================
     offers       int64 [K, R]   what pods can have of each type, in the columns of the plan's requests
-    prices       float64 [5, K] columns of `aaml.episodes.supply_rows.OFFER`
+    prices       float64 [OFFER, K] columns of `aaml.nodes.rows.OFFER`
     pods         int64 [4, T]   columns of `TRAIT`
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
@@ -103,17 +103,18 @@ class SupplyPlan:
         for number, kind in enumerate(catalogue.types):
             for name, amount in kind.allocatable:
                 offers[number, state.resource_index[name]] = amount
-        prices = [
-            (kind.cheapest.price, kind.worst_price(), kind.watts_idle, kind.watts_per_core) for kind in catalogue.types
-        ]
-        powered = per_value(catalogue, 0.0 if policy is None else policy.size_power)
-        budgets = [(int(text.rstrip("%")), text.endswith("%")) for text in karpenter.budgets]
+        prices = Sold.of(catalogue, 0.0 if policy is None else policy.size_power).offers
         return cls(
-            supply, catalogue, karpenter, policy, buyer.first_look_s, offers, np.array([*np.array(prices).T, powered]),
+            supply, catalogue, karpenter, policy, buyer.first_look_s, offers, prices,
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
-            np.array(budgets, dtype=np.int64).reshape(-1, 2).T,
+            budgets_of(karpenter),
         )  # fmt: skip
+
+    @property
+    def rule(self) -> Any:
+        """The compiled rule of who provisions nodes."""
+        return karpenter_rules.decide if self.policy is None else learned_rules.decide
 
     @property
     def corners(self) -> FloatArray:
@@ -131,15 +132,11 @@ class SupplyPlan:
         return {offering.zone for kind in self.catalogue.types for offering in kind.offerings}
 
     def terms(self) -> dict[str, float]:
-        """Return the numbers of `aaml.episodes.supply_rows.TERMS`, but for the order of waiting pods."""
-        mine, times, prices = self.karpenter, self.supply.times, self.supply.prices
-        after_s = nan if mine.consolidate_after_s is None else mine.consolidate_after_s
+        """Return the numbers of `aaml.nodes.rows.TERMS`, but for the order of waiting pods."""
+        times, prices = self.supply.times, self.supply.prices
         return {
-            "kinds": len(self.offers), "corners": len(self.corners), "hours": len(self.supply.meter.carbon_g_per_kwh),
-            "budgets": self.budgets.shape[1], "policy": POLICIES[mine.consolidation_policy],
-            "consolidate_after_s": after_s, "batch_idle_duration_s": mine.batch_idle_duration_s,
-            "batch_max_duration_s": mine.batch_max_duration_s, "poll_s": mine.poll_s,
-            "validation_s": mine.validation_s, "first_look_s": self.first_look_s,
+            **terms_of(self.karpenter), "kinds": len(self.offers), "corners": len(self.corners),
+            "hours": len(self.supply.meter.carbon_g_per_kwh), "first_look_s": self.first_look_s,
             "registration_delay_s": times.registration_delay_s, "initialization_s": times.initialization_s,
             "min_drain_s": times.min_drain_s, "grace_s": times.grace_s, "recreate_s": times.recreate_s,
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,

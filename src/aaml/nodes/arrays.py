@@ -3,71 +3,36 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
-from aaml.nodes.catalogue import Catalogue, per_value, selected
+from aaml.nodes.catalogue import Catalogue, InstanceType, per_value, selected
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.ports import Observed, OwnedNode
-from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, SHAPE_REQUEST, TRAIT
+from aaml.nodes.rows import (
+    NODE,
+    NODE_TIME,
+    OFFER,
+    POD,
+    POD_TIME,
+    SHAPE_REQUEST,
+    TRAIT,
+    WORK_LAYOUT,
+    RuleWork,
+    Seen,
+)
+from aaml.nodes.successors import is_next_late
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 
 GONE = 2
 """Numbers after those of the nodes, of nodes that are there no more: they are on their way out, and nothing else."""
 Array = npt.NDArray[Any]
-
-
-class Seen(NamedTuple):
-    """A cluster as `aaml.nodes.rows` has it, at one moment."""
-
-    at: np.void
-    terms: np.void
-    moment: np.void
-    nodes: Array
-    node_times: Array
-    pods: Array
-    pod_times: Array
-    traits: Array
-    kept_s: Array
-    shapes: Array
-    shape_of: Array
-    allocatable: Array
-    requested: Array
-    room: Array
-    offers: Array
-    corners: Array
-    names: Array
-    devices: Array
-    gpu_left: Array
-    paid: Array
-    may: Array
-    on_sale: Array
-    blocked: Array
-    stays: Array
-
-
-class Work(NamedTuple):
-    """Working memory of the rules."""
-
-    free: Array
-    left: Array
-    gpu_free: Array
-    gpu_left: Array
-    numbers: Array
-    inverse: Array
-    base: Array
-    packed: Array
-    held: Array
-    worth: Array
-    rows: Array
-    bought: Array
-    chosen: Array
-    candidates: Array
-    weights: Array
+NO_BUDGETS = np.zeros((2, 0), np.int64)
+_PRIORITY_UNIT = 2.0**25  # of priority, for which evicting a pod counts as much as one pod more
 
 
 @dataclass(frozen=True)
@@ -80,21 +45,27 @@ class Sold:
     devices: Array
 
     @classmethod
-    def of(cls, catalogue: Catalogue, size_power: float) -> "Sold":
+    def of(cls, catalogue: Catalogue, size_power: float = 0.0) -> "Sold":
         """Take over a catalogue; a type's value is divided by its cores to the power of `size_power`."""
-        offers, counts = np.zeros((len(OFFER), len(catalogue))), catalogue.gpu_count
-        offers[OFFER.price], offers[OFFER.powered] = catalogue.prices, per_value(catalogue, size_power)
-        devices = np.where(np.arange(counts.max(initial=0)) < counts[:, np.newaxis], DEVICE_MILLI, 0)
+        counts = catalogue.gpu_count
+        devices = np.where(np.arange(max(counts.max(initial=0), 1)) < counts[:, np.newaxis], DEVICE_MILLI, 0)
+        offers = offers_of(catalogue.types)
+        offers[OFFER.powered] = per_value(catalogue, size_power)
         return cls(catalogue, offers, Fluid(catalogue).corners, devices.astype(np.int64))
 
     def __deepcopy__(self, _memo: object) -> "Sold":
         """Return itself."""
         return self
 
-    def seen(self, seen: Observed, at: np.void, terms: np.void, moment: np.void) -> Seen:
-        """Return a cluster at a moment. Nodes stand in the order of `seen.nodes`, the pods that wait come first."""
-        there = list(seen.nodes.values())
-        listed = [each.pod for each in seen.waiting.values()]
+    def seen(
+        self, seen: Observed, at: np.void, terms: np.void, budgets: Array = NO_BUDGETS,
+        plan_types: Array | None = None, gone: int = GONE,
+    ) -> Seen:  # fmt: skip
+        """Return a cluster at a moment. Nodes stand in the order of `seen.nodes`, pods in that of `pods_of`.
+
+        After the numbers of the nodes come those of so many that are there no more.
+        """
+        there, listed = list(seen.nodes.values()), [each.pod for each in seen.waiting.values()]
         first, on = [-1] * len(there), [0] * len(there)
         homes, after = [-1] * len(listed), [-1] * len(listed)
         for number, node in enumerate(there):
@@ -106,7 +77,7 @@ class Sold:
         running = np.array(homes, dtype=np.int64)[len(seen.waiting) :]
         pods, pod_times, traits, kept_s = _pods(seen, listed, after)
         shapes = self._shapes(listed)
-        nodes, node_times, names = self._nodes(there)
+        nodes, node_times, names = self._nodes(there, gone)
         nodes[NODE.first, : len(there)], nodes[NODE.pods, : len(there)] = first, on
         kept = kept_s[len(seen.waiting) :]
         for column, which in ((NODE.kept, kept > 0.0), (NODE.awhile, (kept > 0.0) & (kept < inf))):
@@ -116,27 +87,31 @@ class Sold:
         np.add.at(requested, running, shapes[len(seen.waiting) :, SHAPE_REQUEST:])
         at["alive"] = len(there)
         return Seen(
-            at, terms, moment, nodes, node_times, pods, pod_times, traits, kept_s, shapes,
-            np.arange(len(listed), dtype=np.int32), room, requested, self.catalogue.room, self.offers, self.corners,
-            names, self.devices, self._gpus(there, seen.gpu_free),
-            np.array([*(node.price for node in there), *[0.0] * GONE]), self._may(there, listed),
+            at, terms, nodes, node_times, pods, pod_times, traits, kept_s,
+            np.array([eviction(pod.priority) for pod in listed]), shapes, np.arange(len(listed)), room, requested,
+            self.catalogue.room, self.offers, self.corners, budgets, names, self.devices,
+            self._gpus(there, seen.gpu_free, gone), np.array([*(node.price for node in there), *[0.0] * gone]),
+            np.zeros(len(self.catalogue), np.int8) if plan_types is None else plan_types,
+            self._may(there, listed, gone),
             np.array([kind.name not in seen.sold_out for kind in self.catalogue.types], np.bool_),
             np.array([pod.uid in seen.blocked for pod in listed], np.bool_),
-            np.array([*(node.name in seen.kept for node in there), *[True] * GONE], np.bool_),
+            np.array([pod.uid in seen.stuck for pod in listed], np.bool_),
+            np.array([*(node.name in seen.kept for node in there), *[True] * gone], np.bool_),
         )  # fmt: skip
 
-    def _nodes(self, there: Sequence[OwnedNode]) -> tuple[Array, Array, Array]:
+    def _nodes(self, there: Sequence[OwnedNode], gone: int) -> tuple[Array, Array, Array]:
         """Return the facts and times of nodes, and by what their names are ordered."""
         count, every = len(there), slice(len(there))
-        nodes = np.zeros((len(NODE), count + GONE), np.int32)
+        nodes = np.zeros((len(NODE), count + gone), np.int32)
         nodes[[NODE.first, NODE.last]], nodes[NODE.deleting] = -1, 1
         nodes[NODE.kind, every] = [self.catalogue.numbers[node.type.name] for node in there]
         nodes[NODE.deleting, every] = [node.deleting for node in there]
+        nodes[NODE.spot, every] = [node.offering.capacity_type == "spot" for node in there]
         nodes[NODE.row, every] = nodes[NODE.alive, every] = np.arange(count)
         nodes[NODE.by_name, every] = by_name = sorted(range(count), key=lambda number: there[number].name)
-        names = np.zeros(count + GONE, np.int64)
+        names = np.zeros(count + gone, np.int64)
         names[by_name] = np.arange(count)
-        times = np.full((len(NODE_TIME), count + GONE), nan)
+        times = np.full((len(NODE_TIME), count + gone), nan)
         times[NODE_TIME.launched_s, every] = [node.launched_s for node in there]
         for column, known in (
             (NODE_TIME.initialized_s, [node.initialized_s for node in there]),
@@ -153,19 +128,21 @@ class Sold:
             shapes[:, SHAPE_MILLI] = [pod.gpu.milli for pod in listed]
         return shapes
 
-    def _gpus(self, there: Sequence[OwnedNode], free: Mapping[str, Array]) -> Array:
+    def _gpus(self, there: Sequence[OwnedNode], free: Mapping[str, Array], gone: int) -> Array:
         """Return int64 [L, G], what is left of each device; all of it where nobody says."""
-        left = np.zeros((len(there) + GONE, self.devices.shape[1]), np.int64)
+        left = np.zeros((len(there) + gone, self.devices.shape[1]), np.int64)
         for number, node in enumerate(there if left.size else ()):
             if node.type.gpu_count:
                 known = free.get(node.name)
                 left[number, : node.type.gpu_count] = DEVICE_MILLI if known is None else known
         return left
 
-    def _may(self, there: Sequence[OwnedNode], listed: Sequence[Pod]) -> Array:
-        """Return bool [T, K + L], which types and nodes a pod's node selector and GPU models allow."""
+    def _may(self, there: Sequence[OwnedNode], listed: Sequence[Pod], gone: int) -> Array:
+        """Return bool [T, K + L], which types and nodes a pod's node selector and GPU models allow; [0, 0] if all."""
         types = self.catalogue.types
-        may = np.ones((len(listed), len(types) + len(there) + GONE), np.bool_)
+        if not any(pod.node_selector or pod.gpu.models for pod in listed):
+            return np.ones((0, 0), np.bool_)
+        may = np.ones((len(listed), len(types) + len(there) + gone), np.bool_)
         for k, pod in enumerate(listed):
             if pod.node_selector:
                 may[k, : len(types) + len(there)] = [
@@ -184,24 +161,48 @@ def _pods(seen: Observed, listed: Sequence[Pod], after: Sequence[int]) -> tuple[
     pods, times = np.zeros((len(POD), count), np.int32), np.full((len(POD_TIME), count), inf)
     pods[POD.after], pods[POD.waiting, :waits] = after, np.arange(waits)
     pods[POD.stopping] = [pod.uid in seen.stopping for pod in listed]
+    times[POD_TIME.created_s] = [pod.created_s for pod in listed]
     traits, kept_s = np.zeros((len(TRAIT), count), np.int32), np.zeros(count)
     traits[TRAIT.rank, sorted(range(count), key=lambda k: listed[k].uid)] = np.arange(count)
     traits[TRAIT.anew] = [pod.owner.startswith("Job/") for pod in listed]
+    traits[TRAIT.next_late] = [is_next_late(pod) for pod in listed]
     for k in [k for k, pod in enumerate(listed) if pod.do_not_disrupt]:
         times[POD_TIME.released_s, k] = seen.released_s.get(listed[k].uid, inf)
         kept_s[k] = 1.0 if listed[k].uid in seen.released_s else inf  # for a time, or for good
     return pods, times, traits, kept_s
 
 
-def memory(seen: Seen) -> Work:
+def memory(seen: Seen) -> RuleWork:
     """Return memory to work in: each pod may be given a new node."""
     nodes, pods = seen.nodes.shape[1], seen.pods.shape[1]
-    rows, each = nodes + pods + 1, pods + 1
-    whole = np.zeros((2, rows, seen.room.shape[1]), np.int64)
-    gpus = np.zeros((2, rows, seen.devices.shape[1]), np.int64)
-    lists = np.zeros((5, each), np.int32)
-    return Work(
-        whole[0], whole[1], gpus[0], gpus[1], np.zeros(rows, np.int32), np.zeros((rows, 2)), lists[0], lists[1],
-        np.zeros(each, np.bool_), np.zeros(each), lists[2], lists[3], lists[4], np.zeros(nodes, np.int32),
-        np.zeros(nodes),
-    )  # fmt: skip
+    sizes = {
+        "L": nodes + pods + 1, "T": pods + 1, "K": seen.room.shape[0], "R": seen.room.shape[1],
+        "G": seen.devices.shape[1],
+    }  # fmt: skip
+    return RuleWork(**{
+        name: np.zeros([int(each) if each.isdigit() else sizes[each] for each in letters], kind)
+        for name, (kind, letters) in WORK_LAYOUT.items()
+    })  # fmt: skip
+
+
+def pods_of(seen: Observed) -> list[Pod]:
+    """Return the pods of a cluster by their numbers: those that wait, then those of each node."""
+    waiting = (each.pod for each in seen.waiting.values())
+    return [*waiting, *(pod for name in seen.nodes for pod in seen.pods_on(name).values())]
+
+
+def offers_of(types: Sequence[InstanceType]) -> Array:
+    """Return float64 [OFFER, K] of types, without what their value is divided by."""
+    offers, spot = np.full((len(OFFER), len(types)), inf), [each.of(("spot",)) for each in types]
+    offers[OFFER.price] = [each.cheapest.price for each in types]
+    offers[OFFER.worst] = [each.worst_price() for each in types]
+    offers[OFFER.watts_idle] = [each.watts_idle for each in types]
+    offers[OFFER.watts_per_core] = [each.watts_per_core for each in types]
+    offers[OFFER.spot] = [each.cheapest.price if each.offerings else inf for each in spot]
+    offers[OFFER.spot_worst] = [each.worst_price() for each in spot]
+    return offers
+
+
+def eviction(priority: int) -> float:
+    """Return what evicting a pod counts: 1, more or less by its priority (Karpenter's utils/disruption)."""
+    return max(0.0, min(10.0, 1.0 + priority / _PRIORITY_UNIT))

@@ -1,103 +1,150 @@
-"""`aaml.nodes.karpenter` in compiled episodes, to the bit: the same rules under the same names."""
+"""Karpenter's rules (1.15.0), compiled: when it provisions which nodes, and which it terminates or replaces.
+
+`own` is a `Seen` and `work` a `RuleWork` (`aaml.nodes.rows`). Names of files are those below pkg/controllers of
+Karpenter's source. What it does that is not here: several NodePools, static ones, weights, limits, drift, expiry,
+repair, schedules of budgets, reserved capacity.
+"""
 
 import numpy as np
 
-from aaml.cluster.kernels import named, part, section
-from aaml.nodes.karpenter import (
-    AGAIN_S,
-    BALANCED_K,
-    MOST_AT_ONCE,
-    SEEN_ANEW_S,
-)
+from aaml.cluster.kernels import named, part, section, uncounted
 from aaml.nodes.packing_rules import FAILED, first_type, is_busy, measure, pack, put_in_order
-from aaml.nodes.rows import NODE, NODE_TIME, OFFER, POD, POD_TIME, TRAIT, kept_pods
+from aaml.nodes.rows import (
+    BUYS,
+    DELETES,
+    NODE,
+    NODE_TIME,
+    NOTHING,
+    OFFER,
+    PLAN_ANY,
+    PLAN_NO,
+    PLAN_SPOT,
+    POD,
+    REPLACES,
+    TRAIT,
+    WAY,
+    blocked_pods,
+    copy_devices,
+    is_kept,
+    kept_pods,
+)
 
-NOTHING, BUYS, CARRIES_OUT = range(3)
+AGAIN_S = 10.0  # after which a pod that still waits, or a node that still goes, asks for a batch again (controller.go)
+MOST_TYPES = 600  # of a claim (scheduling/scheduler.go, MaxInstanceTypes)
+MOST_AT_ONCE = (
+    101  # candidates of multi-node consolidation, which tries 0 to 100 (disruption/multinodeconsolidation.go)
+)
+LEAST_SPOT_TYPES = 15  # cheaper ones, for a spot node to be replaced by a spot node (disruption/consolidation.go)
+SEEN_ANEW_S = 300.0  # an unchanged cluster is looked at again after so long (state/cluster.go, ConsolidationState)
+BALANCED_K = 2  # a move's share of the savings is at least 1/k of its share of the disruption (disruption/balanced.go)
 WHEN_EMPTY, BALANCED = 1, 2
 POLICIES = {"WhenEmptyOrUnderutilized": 0, "WhenEmpty": WHEN_EMPTY, "Balanced": BALANCED}
-_EMPTY, _MULTI, _METHODS = 0, 1, 3
+_EMPTY, _MULTI, METHODS = 0, 1, 3
 
 
 @part
-def closes_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return when the batch of pods closes: `_Batch.closes_s`."""
-    at, terms = own.at, own.terms
+def closes_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return when the batch of pods closes for which nodes are provisioned together (provisioning/batcher.go)."""
     return min(at.latest_s + terms.batch_idle_duration_s, at.opened_s + terms.batch_max_duration_s)
 
 
+@uncounted
+def next_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return the next end of a batch, repeated trigger, look or validation."""
+    return min(closes_s(at, terms), at.due_s, at.again_s)
+
+
+@uncounted
+def is_due(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a batch has closed, or a look or validation is due."""
+    return closes_s(at, terms) <= at.now_s or at.due_s <= at.now_s
+
+
 @part
-def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return the next end of a batch, repeated trigger, look or validation: `Karpenter.next_s`."""
-    return min(closes_s(own), own.at.due_s, own.at.again_s)
+def ask(at, times_s, batches, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let a pod without room, or a node on its way out, open or extend the batch when first seen and every 10 s.
 
-
-@named
-def act(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Take a moment in: `Karpenter.act`.
-
-    Returns NOTHING; BUYS, with how many claims of `work.order` are to be bought; or CARRIES_OUT, for the plan.
+    `times_s` says when each asks again, `batches` in which batch it asked last; `at.again_s` becomes the next time.
     """
-    at, now_s = own.at, own.moment.now_s
-    _collect(own)
-    if closes_s(own) <= now_s:
+    if times_s[subject] <= at.now_s:
+        times_s[subject] = at.now_s + AGAIN_S
+        if batches[subject] != at.batch:
+            batches[subject] = at.batch
+            at.opened_s, at.latest_s = min(at.opened_s, at.now_s), at.now_s
+    at.again_s = min(at.again_s, times_s[subject])
+
+
+@uncounted
+def collect(at, times_s, batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Let all ask."""
+    for subject in range(len(times_s)):
+        ask(at, times_s, batches, subject)
+
+
+@uncounted
+def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Provision for the pods of a batch that has closed, else take the next step towards fewer or cheaper nodes.
+
+    Returns orders, and how many types of `work.bought` there are.
+    """
+    at = own.at
+    if closes_s(at, own.terms) <= at.now_s:
         at.opened_s, at.latest_s = np.inf, np.inf
         at.batch += 1
         claims = _provision(own, work)
         if claims:
             return BUYS, claims
-    return (CARRIES_OUT if _disrupt(own, work) else NOTHING), 0
+    if not _disrupt(own, work):
+        return NOTHING, 0
+    if not at.replaces:
+        return DELETES, 0
+    work.bought[0] = _cheapest(own)
+    return REPLACES, 1
+
+
+@part
+def _cheapest(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the cheapest type of the plan."""
+    cheapest, least = 0, np.inf
+    for kind in range(own.terms.kinds):
+        if own.plan_types[kind] != PLAN_NO:
+            price = own.offers[OFFER.spot if own.plan_types[kind] == PLAN_SPOT else OFFER.price, kind]
+            if price < least:
+                cheapest, least = kind, price
+    return cheapest
 
 
 # ---- provisioning ----------------------------------------------------------------------------------------------------
 
 
 @named
-def _collect(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Open or extend the batch for each unschedulable pod and tainted node, when first seen and every 10 s."""
-    at, now_s = own.at, own.moment.now_s
-    again_s = np.inf
-    for i in range(at.noted):
-        pod = own.pods[POD.waiting, i]
-        again_s = min(again_s, _asked(at, own.pod_times[POD_TIME.again_s], own.pods[POD.asked], pod, now_s))
-    for i in range(at.alive):
-        number = own.nodes[NODE.alive, i]
-        if own.nodes[NODE.deleting, number]:
-            again_s = min(again_s, _asked(at, own.node_times[NODE_TIME.again_s], own.nodes[NODE.asked], number, now_s))
-    at.again_s = again_s
-
-
-@part
-def _asked(at, times_s, batches, subject, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Let a pod or node ask for room if its time has come; returns when it asks again."""
-    if times_s[subject] <= now_s:
-        times_s[subject] = now_s + AGAIN_S
-        if batches[subject] != at.batch:
-            batches[subject] = at.batch
-            at.opened_s, at.latest_s = min(at.opened_s, now_s), now_s
-    return times_s[subject]
-
-
-@named
 def _provision(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Pack what waits, and what will once its node is gone; returns how many claims are to be bought."""
+    """Pack what waits, and what will once its node is gone (provisioner.go, Schedule).
+
+    Writes the cheapest type of each claim into `work.bought`; returns how many there are.
+    """
     pods = _unplaced(own, work.packed)
     if pods == 0:
         return 0
     room, ready = measure(own, work)
     for row in range(room):
+        work.gone[row] = False
         for r in range(work.free.shape[1]):
             work.left[row, r] = work.free[row, r]
-    claims = pack(own, work, room, ready, pods, np.nan)
+        copy_devices(work.gpu_left, row, work.gpu_free, row)
+    claims = pack(own, work, room, ready, pods, 0, np.inf)
     for row in range(room):
         if work.used[row]:
             _nominate(own, work.numbers[row])
+    for k in range(claims):
+        work.bought[k] = first_type(own, work, work.order[k], np.inf)
     return claims
 
 
 @part
 def _nominate(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Keep a node for pods: `Karpenter._nominate`."""
-    until_s = own.moment.now_s + max(2.0 * own.terms.batch_max_duration_s, 10.0)
+    """Keep a node for pods (state/statenode.go, nominationWindow)."""
+    until_s = own.at.now_s + max(2.0 * own.terms.batch_max_duration_s, 10.0)
     own.node_times[NODE_TIME.nominated_s, number] = until_s
 
 
@@ -113,11 +160,22 @@ def _unplaced(own, packed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
         if own.nodes[NODE.deleting, number]:
             pod = own.nodes[NODE.first, number]
             while pod >= 0:
-                if own.traits[TRAIT.next_late, pod] or not own.pods[POD.stopping, pod]:
+                if _leaves(own, pod):
                     put_in_order(own, packed, count, pod)
                     count += 1
                 pod = own.pods[POD.after, pod]
     return count
+
+
+@part
+def _leaves(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Whether a pod of a node on its way out needs a place elsewhere (utils/pdb, IsCurrentlyReschedulable).
+
+    One that stops does not, as its owner's next pod waits already; a StatefulSet's comes only once it has gone.
+    """
+    if own.pods[POD.stopping, pod]:
+        return own.traits[TRAIT.next_late, pod] > 0
+    return not is_kept(own, pod) and not (own.stuck.shape[0] > 0 and own.stuck[pod])
 
 
 # ---- disruption ------------------------------------------------------------------------------------------------------
@@ -125,8 +183,11 @@ def _unplaced(own, packed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 
 @named
 def _disrupt(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Go through the methods in order: the first whose plan holds ends the pass. Returns whether one does."""
-    at, now_s = own.at, own.moment.now_s
+    """Go through the methods in order (disruption/controller.go): the first whose plan holds ends the pass.
+
+    Returns whether one does.
+    """
+    at, now_s = own.at, own.at.now_s
     while at.due_s <= now_s:
         if at.planned > 0:
             if _still(own, work):
@@ -134,7 +195,7 @@ def _disrupt(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
                 return True
             at.planned = 0
             at.method += 1
-        elif at.method == _METHODS:
+        elif at.method == METHODS:
             at.method, at.due_s = 0, now_s + own.terms.poll_s
         elif _found(own, work):
             at.due_s = now_s + own.terms.validation_s
@@ -146,13 +207,13 @@ def _disrupt(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 @named
 def _found(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the plan of the method whose turn it is; returns whether it has one."""
-    at, now_s = own.at, own.moment.now_s
+    at, now_s = own.at, own.at.now_s
     at.planned, at.replaces = 0, 0
     if at.method == _EMPTY:
         found = _candidates(own, work)
         allowed = _allowed(own)
         for i in range(found):
-            if own.nodes[NODE.pods, work.candidates[i]] == 0 and at.planned < allowed:
+            if _is_empty(own, work.candidates[i]) and at.planned < allowed:
                 own.nodes[NODE.plan, at.planned] = work.candidates[i]
                 at.planned += 1
         return at.planned > 0
@@ -160,7 +221,7 @@ def _found(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return False
     found = 0
     for i in range(_candidates(own, work)):
-        if own.nodes[NODE.pods, work.candidates[i]] > 0:
+        if not _is_empty(own, work.candidates[i]):
             work.candidates[found] = work.candidates[i]
             found += 1
     allowed = _allowed(own)
@@ -176,7 +237,10 @@ def _found(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 @named
 def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write the largest prefix of the candidates that can go at once; returns whether there is one."""
+    """Write the largest prefix of the candidates that can go at once (disruption/multinodeconsolidation.go).
+
+    Returns whether there is one.
+    """
     at, low, best = own.at, 1, 0
     high = min(found, allowed, MOST_AT_ONCE) - 1
     if low <= high:
@@ -196,7 +260,7 @@ def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: 
 
 @named
 def _single(own, work, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write the first candidate that can go; returns whether there is one."""
+    """Write the first candidate that can go (disruption/singlenodeconsolidation.go); returns whether there is one."""
     room, ready = measure(own, work)
     base = _unplaced(own, work.base)
     for i in range(found):
@@ -208,14 +272,14 @@ def _single(own, work, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 
 @named
 def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
-    """Keep what is left of the plan when it is looked at again; returns whether anything is."""
+    """Keep what is left of the plan when it is looked at again (disruption/validation.go); returns whether any is."""
     at = own.at
     allowed, found = _allowed(own), _candidates(own, work)
     if at.method == _EMPTY:
         left = 0
         for i in range(at.planned):
             number = own.nodes[NODE.plan, i]
-            if left < allowed and number in work.candidates[:found] and own.nodes[NODE.pods, number] == 0:
+            if left < allowed and number in work.candidates[:found] and _is_empty(own, number):
                 own.nodes[NODE.plan, left] = number
                 left += 1
         at.planned = left
@@ -224,7 +288,7 @@ def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, 
         return False
     for i in range(at.planned):
         number = own.nodes[NODE.plan, i]
-        if number not in work.candidates[:found] or own.nodes[NODE.pods, number] == 0:
+        if number not in work.candidates[:found] or _is_empty(own, number):
             return False
     room, ready = measure(own, work)
     base = _unplaced(own, work.base)
@@ -241,27 +305,27 @@ def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, 
 
 
 @section
-def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
-    """Write the plan to let `count` candidates go, for nothing or one cheaper node; returns whether there is one."""
+def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Write the plan to let `count` candidates go, for nothing or one cheaper node (disruption/consolidation.go).
+
+    Returns whether there is one.
+    """
     at, price = own.at, 0.0
     for i in range(first, first + count):
-        price += own.offers[OFFER.price, own.nodes[NODE.kind, work.candidates[i]]]
+        price += own.paid[work.candidates[i]]
     claims = _simulated(own, work, room, ready, base, work.candidates, first, count, price)
     if claims == FAILED:
         return False
-    saved, below = price, price
+    saved = price
     if claims:
-        if count > 1:
-            below = min(price, _limit(own, work, first, count, price))
-        kind = first_type(own, work, work.order[0], below)
-        if kind < 0:
+        new = _offered(own, work, first, count, price)
+        if new == np.inf:
             return False
-        saved = price - own.offers[OFFER.price, kind]
+        saved = price - new
     if own.terms.policy == BALANCED and not _is_balanced(own, work, first, count, saved):
         return False
-    if claims:
-        for kind in range(own.terms.kinds):
-            own.plan_types[kind] = work.fits[work.order[0], kind] and own.offers[OFFER.worst, kind] < below
+    for kind in range(own.terms.kinds if claims else 0):
+        own.plan_types[kind] = work.trial[kind]
     at.planned, at.replaces, at.used = count, claims, 0
     for row in range(room):
         if work.used[row]:
@@ -272,15 +336,49 @@ def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-un
     return True
 
 
-@part
-def _limit(own, work, first, count, price):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return the least price of the candidates of which a replacement may be the type: `_not_the_same`."""
-    limit = np.inf
+@section
+def _offered(own, work, first, count, price):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+    """Write into `work.trial` which types, bought how, may take the place of candidates that cost `price` together.
+
+    Spot for on-demand always where any type is, spot for spot only where asked. In place of several it is cheaper than
+    each node whose type is among both: else that node had better stay and the others go (filterOutSameInstanceType).
+    Returns the price of the first, inf where there is none.
+    """
+    claim, listed, has_spot, on_demand = work.order[0], 0, False, False
     for i in range(first, first + count):
-        kind = own.nodes[NODE.kind, work.candidates[i]]
-        if work.fits[work.order[0], kind] and own.offers[OFFER.worst, kind] < price:
-            limit = min(limit, own.offers[OFFER.price, kind])
-    return limit
+        on_demand |= own.nodes[NODE.spot, work.candidates[i]] == 0
+    for k in range(own.terms.kinds):
+        kind = int(work.ways[WAY.kind, k])
+        fits = work.fits[claim, kind] and work.ways[WAY.worst, k] < price and listed < MOST_TYPES
+        work.trial[kind] = PLAN_ANY if fits else PLAN_NO
+        listed += fits
+        has_spot |= fits and work.ways[WAY.spot, k] < np.inf
+    if has_spot:
+        most, listed = own.terms.kinds, 0
+        if not on_demand:
+            most = most if count > 1 else LEAST_SPOT_TYPES
+            most = most if own.terms.spot_to_spot else 0
+        for k in range(own.terms.kinds):
+            kind = int(work.ways[WAY.kind, k])
+            fits = work.trial[kind] != PLAN_NO and work.ways[WAY.spot, k] < np.inf
+            work.trial[kind] = PLAN_SPOT if fits and listed < most else PLAN_NO
+            listed += fits
+        if not on_demand and count == 1 and listed < LEAST_SPOT_TYPES:
+            return np.inf
+    limit, new = np.inf, np.inf
+    if count > 1:
+        for i in range(first, first + count):
+            if work.trial[own.nodes[NODE.kind, work.candidates[i]]] != PLAN_NO:
+                limit = min(limit, own.paid[work.candidates[i]])
+    for k in range(own.terms.kinds):
+        kind = int(work.ways[WAY.kind, k])
+        spot = work.trial[kind] == PLAN_SPOT
+        if not work.ways[WAY.spot_worst if spot else WAY.worst, k] < limit:
+            work.trial[kind] = PLAN_NO
+        if new == np.inf and work.trial[kind] != PLAN_NO:
+            new = work.ways[WAY.spot if spot else WAY.price, k]
+            work.bought[0] = kind
+    return new
 
 
 @part
@@ -291,8 +389,10 @@ def _simulated(own, work, room, ready, base, numbers, first, count, below):  # t
         gone = False
         for i in range(first, first + count):
             gone |= work.numbers[row] == numbers[i]
+        work.gone[row] = gone
         for r in range(work.free.shape[1]):
             work.left[row, r] = -1 if gone else work.free[row, r]
+        copy_devices(work.gpu_left, row, work.gpu_free, row)
     for k in range(base):
         work.packed[k], work.held[k] = work.base[k], False
     for i in range(first, first + count):
@@ -304,29 +404,36 @@ def _simulated(own, work, room, ready, base, numbers, first, count, below):  # t
             work.held[place] = True
             packed += 1
             pod = own.pods[POD.after, pod]
-    return pack(own, work, room, ready, packed, below)
+    for kind in range(own.terms.kinds):
+        work.ways[WAY.kind, kind] = kind
+        work.ways[WAY.price, kind] = own.offers[OFFER.price, kind]
+        work.ways[WAY.worst, kind] = own.offers[OFFER.worst, kind]
+        work.ways[WAY.spot, kind] = own.offers[OFFER.spot, kind]
+        work.ways[WAY.spot_worst, kind] = own.offers[OFFER.spot_worst, kind]
+    return pack(own, work, room, ready, packed, 1, below)
 
 
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
-@part
+@section
 def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Write the nodes that may go, those first that cost the most for what evicting their pods means."""
-    at, now_s, count = own.at, own.moment.now_s, 0
+    at, count = own.at, 0
     if np.isnan(own.terms.consolidate_after_s):
         return 0
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
         if (
-            own.nodes[NODE.row, number] < 0
+            np.isnan(own.node_times[NODE_TIME.initialized_s, number])
             or own.nodes[NODE.deleting, number]
-            or own.node_times[NODE_TIME.nominated_s, number] > now_s
+            or own.node_times[NODE_TIME.nominated_s, number] > at.now_s
             or kept_pods(own, number) > 0
-            or is_busy(own, number, now_s)
+            or blocked_pods(own, number) > 0
+            or is_busy(own, number)
         ):
             continue
-        weight, place = -own.offers[OFFER.price, own.nodes[NODE.kind, number]] / disruption(own, number), count
+        weight, place = -own.paid[number] / _disruption(own, number), count
         while place > 0 and work.weights[place - 1] > weight:
             work.weights[place], work.candidates[place] = work.weights[place - 1], work.candidates[place - 1]
             place -= 1
@@ -336,9 +443,19 @@ def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
 
 
 @part
-def disruption(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Return 1, and 1 more for each pod that would be evicted: pods of compiled episodes have no priority."""
-    return 1.0 + own.nodes[NODE.pods, number]
+def _disruption(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return 1, and about 1 more for each pod that would be evicted (utils/disruption)."""
+    evicted, pod = 0.0, own.nodes[NODE.first, number]
+    while pod >= 0:
+        evicted += own.evicting[pod]
+        pod = own.pods[POD.after, pod]
+    return 1.0 + evicted
+
+
+@part
+def _is_empty(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Whether nothing would be disrupted if a node went (disruption/emptiness.go)."""
+    return _disruption(own, number) <= 1.0
 
 
 @part
@@ -346,20 +463,20 @@ def _is_balanced(own, work, first, count, saved):  # type: ignore[no-untyped-def
     """Whether a move's share of all that is paid is at least 1/k of its share of all that would be disrupted."""
     at, paid, disrupted, moved = own.at, 0.0, 0.0, 0.0
     for i in range(at.alive):
-        paid += own.offers[OFFER.price, own.nodes[NODE.kind, own.nodes[NODE.alive, i]]]
-        disrupted += disruption(own, own.nodes[NODE.alive, i])
+        paid += own.paid[own.nodes[NODE.alive, i]]
+        disrupted += _disruption(own, own.nodes[NODE.alive, i])
     for i in range(first, first + count):
-        moved += disruption(own, work.candidates[i])
+        moved += _disruption(own, work.candidates[i])
     return saved > 0.0 and paid > 0.0 and saved / paid >= moved / disrupted / BALANCED_K
 
 
 @part
 def _allowed(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return how many nodes may begin to go now: `Karpenter._allowed`."""
+    """Return how many nodes may begin to go now (apis/v1/nodepool.go, disruption/helpers.go)."""
     at, ready, going = own.at, 0, 0
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
-        if own.nodes[NODE.row, number] >= 0:
+        if not np.isnan(own.node_times[NODE_TIME.initialized_s, number]):
             ready += 1
             going += own.nodes[NODE.deleting, number]
     most = ready

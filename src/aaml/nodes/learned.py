@@ -16,7 +16,7 @@ about their own arrays.
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from math import inf, nan
 
@@ -27,10 +27,7 @@ from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Buy, Command, Delete, Observed
-from aaml.nodes.rows import LEARNED_NUMBERS, LEARNED_TIMES, NODE, POD, POD_TIME, record
-
-_STATE, _MOMENT = record(LEARNED_NUMBERS, LEARNED_TIMES), record((), ("now_s",))
-_TERMS = record(("kinds", "corners"), [each.name for each in fields(NodePolicy)])
+from aaml.nodes.rows import BUYS, DELETES, NODE, NOTHING, POD, POD_TIME, STATE, TERMS
 
 
 @dataclass
@@ -49,7 +46,7 @@ class LearnedNodes:
     _selections: frozenset[Selection] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._at = np.zeros(1, _STATE)[0]
+        self._at = np.zeros(1, STATE)[0]
         for name, value in {
             "opened_s": inf, "latest_s": -inf, "due_s": self.first_look_s, "again_s": inf, "slower": 1.0,
             "loaded_s": -inf, "drained_s": -inf, "nothing_s": nan, "replaced_s": -inf, "replaced": -1,
@@ -71,10 +68,10 @@ class LearnedNodes:
     def _offer(self, catalogue: Catalogue) -> None:
         """Plan with these types."""
         self._sold, self._at["nothing_s"] = Sold.of(catalogue, self.policy.size_power), nan
-        self._terms = np.zeros(1, _TERMS)[0]
-        for name in _TERMS.names or ():
-            sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners)}
-            self._terms[name] = sizes[name] if name in sizes else getattr(self.policy, name)
+        self._terms = np.zeros(1, TERMS)[0]
+        sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners)}
+        for name, value in (asdict(self.policy) | sizes).items():
+            self._terms[name] = value
 
     def copy(self) -> "LearnedNodes":
         """Return an independent copy."""
@@ -82,25 +79,25 @@ class LearnedNodes:
 
     def act(self, seen: Observed) -> Sequence[Command]:
         """Buy for pods that have waited for long enough, else let nodes go when it is time to look."""
-        moment = np.array([(seen.now_s,)], _MOMENT)[0]
-        if not self._is_due(seen, moment):
+        self._at["now_s"] = seen.now_s
+        if not self._is_due(seen):
             return ()
         self._tell_apart(seen)
         self._at["changed_s"] = seen.changed_s
         names = [*seen.nodes, *(name for name in self.replaced if name not in seen.nodes)]
         self._at["replaced"], self._at["replaced_too"] = [*map(names.index, self.replaced), -1, -1][:2]
-        found = self._sold.seen(seen, self._at, self._terms, moment)
+        found = self._sold.seen(seen, self._at, self._terms)
         work = memory(found)
         orders, count = rules.decide(found, work)
         self.replaced = tuple(
             names[number] for number in (self._at["replaced"], self._at["replaced_too"]) if number >= 0
         )
-        if orders == rules.BUYS:
+        if orders == BUYS:
             return [Buy((self._sold.catalogue.types[kind],)) for kind in work.bought[:count].tolist()]
-        if orders == rules.NOTHING:
+        if orders == NOTHING:
             return []
         planned = [names[number] for number in found.nodes[NODE.plan, : self._at["planned"]].tolist()]
-        return [Delete(tuple(planned))] if orders == rules.DELETES else [Delete((name,)) for name in planned]
+        return [Delete(tuple(planned))] if orders == DELETES else [Delete((name,)) for name in planned]
 
     def _tell_apart(self, seen: Observed) -> None:
         """Let ways to buy a type stand apart that pods select between."""
@@ -111,7 +108,7 @@ class LearnedNodes:
             if (catalogue := self.catalogue.apart(selections)) != self._sold.catalogue:
                 self._offer(catalogue)
 
-    def _is_due(self, seen: Observed, moment: np.void) -> bool:
+    def _is_due(self, seen: Observed) -> bool:
         """Take note of the pods that ask for nodes; returns whether it is time to buy or to look."""
         waits = len(seen.waiting)
         pods, times = np.zeros((len(POD), waits), np.int32), np.zeros((len(POD_TIME), waits))
@@ -120,6 +117,6 @@ class LearnedNodes:
         times[POD_TIME.again_s] = [self._again_s.get(uid, -inf) for uid in seen.waiting]
         self._at["noted"] = waits
         ready = sum(node.initialized_s is not None for node in seen.nodes.values())
-        due = rules.collect(self._at, self._terms, moment, ready, pods, times)
+        due = rules.collect(self._at, self._terms, ready, pods, times)
         self._again_s = dict(zip(seen.waiting, times[POD_TIME.again_s].tolist(), strict=True))
         return bool(due)

@@ -1,38 +1,30 @@
 """The rules of the autoscaler `learned`, compiled: `aaml.nodes.learned` says what they are for.
 
-`own` is a cluster at one moment, as `aaml.nodes.rows` describes it. `work` is working memory for rows of nodes and
-lists of pods:
-
-========================  ==============  ==========================================================================
-free, left                int64 [L, R]    what is left of the nodes of `numbers`, before and while pods are placed
-gpu_free, gpu_left        int64 [L, G]    the same of their devices, None without GPUs
-numbers                   int32 [L]       of rows; of a new node of a type its place in the catalogue, less K
-inverse                   float64 [L, 2]  1 over the CPU and memory that they offer
-base, packed              int32 [T]       pods
-held                      bool [T]        which of them still need a node
-worth                     float64 [T]     dollars an hour of the pods that were put in order last
-rows                      int32 [T]       where pods were placed, -1 for nowhere
-bought, chosen            int32 [T]       types
-candidates, weights       int32, float64  nodes that may go, and what moving their pods counts
-========================  ==============  ==========================================================================
+`own` is a `Seen` and `work` a `RuleWork` (`aaml.nodes.rows`).
 """
 
 import math
 
 import numpy as np
 
-from aaml.cluster.kernels import named, part, section, uncounted
+from aaml.cluster.kernels import part, section, uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.nodes.room import has_room, take_room
+from aaml.nodes.room import allows, has_room, take_room
 from aaml.nodes.rows import (
+    BUYS,
+    DELETES,
+    DELETES_EACH,
     NODE,
     NODE_TIME,
+    NOTHING,
     OFFER,
     POD,
     POD_TIME,
     SHAPE_REQUEST,
     TRAIT,
+    blocked_pods,
     copy_devices,
+    is_kept,
     kept_pods,
     measure_room,
 )
@@ -46,7 +38,6 @@ FAST_S, SLOW_S = 30.0, 180.0  # over which the load is averaged
 REPLACED = 5  # nodes that are tried alone and two by two
 HOUR_S = 3600.0
 _CPU, _MEMORY = SHAPE_REQUEST + CPU_COLUMN, SHAPE_REQUEST + MEMORY_COLUMN
-NOTHING, BUYS, DELETES, DELETES_EACH = range(4)
 
 
 @part
@@ -63,29 +54,14 @@ def next_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return min(buy_s(at, terms), at.due_s, at.again_s)
 
 
-@named
-def act(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Take a moment in, and buy for pods that have waited for long enough, else let nodes go when it is time to look.
-
-    Returns NOTHING; BUYS, and how many types of `work.bought`; DELETES, for the nodes of the plan at once; or
-    DELETES_EACH, for one after the other.
-    """
-    ready = 0
-    for i in range(own.at.alive):
-        ready += not np.isnan(own.node_times[NODE_TIME.initialized_s, own.nodes[NODE.alive, i]])
-    if not collect(own.at, own.terms, own.moment, ready, own.pods, own.pod_times):
-        return NOTHING, 0
-    return decide(own, work)
-
-
 @uncounted
-def collect(at, terms, moment, ready, pods, pod_times):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def collect(at, terms, ready, pods, pod_times):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Take note of the pods that ask for nodes: all when first seen, and again every 10 s.
 
     Once one more of the nodes is `ready` all that still wait ask again: who was to have room there may have none.
     Returns whether it is time to buy or to look.
     """
-    now_s = moment.now_s
+    now_s = at.now_s
     at.slower = math.exp(-terms.patience_growth * _growth(at))
     if ready > at.ready:
         for i in range(at.noted):
@@ -107,8 +83,8 @@ def collect(at, terms, moment, ready, pods, pod_times):  # type: ignore[no-untyp
 
 @uncounted
 def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Buy or let nodes go, whichever it is time for; returns as `act` does."""
-    at, now_s = own.at, own.moment.now_s
+    """Buy or let nodes go, whichever it is time for; returns orders, and how many types of `work.bought` there are."""
+    at, now_s = own.at, own.at.now_s
     if buy_s(at, own.terms) <= now_s:
         at.opened_s, at.latest_s = np.inf, -np.inf
         bought = _buy(own, work)
@@ -217,7 +193,7 @@ def _fitting(own, work, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
         if load > at.load:
             at.load, at.cpu_worth, at.memory_worth = load, own.corners[i, 0], own.corners[i, 1]
             at.gpu_worth = own.corners[i, 2] if own.corners.shape[1] > 2 else 0.0
-    _add_load(at, own.moment.now_s)
+    _add_load(at, own.at.now_s)
     return room, ready
 
 
@@ -225,9 +201,8 @@ def _fitting(own, work, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 def _devices_in_all(devices, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Return the thousandths of GPUs in a row."""
     milli = 0
-    if devices is not None:
-        for device in range(devices.shape[1]):
-            milli += devices[row, device]
+    for device in range(devices.shape[1]):
+        milli += devices[row, device]
     return milli
 
 
@@ -258,8 +233,7 @@ def _unplaced(own, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
         if own.nodes[NODE.deleting, number]:
             pod = own.nodes[NODE.first, number]
             while pod >= 0:
-                kept = own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] > own.moment.now_s
-                if not kept and not own.pods[POD.stopping, pod]:
+                if not is_kept(own, pod) and not own.pods[POD.stopping, pod]:
                     pods[count] = pod
                     count += 1
                 pod = own.pods[POD.after, pod]
@@ -294,7 +268,7 @@ def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noq
     for k in range(count):
         shape, best, least = own.shapes[own.shape_of[pods[k]]], -1, np.inf
         for row in range(rows):
-            if not _allows(own.may, pods[k], own.terms.kinds + work.numbers[row]):
+            if not allows(own.may, pods[k], own.terms.kinds + work.numbers[row]):
                 continue
             if has_room(work.left, row, shape, work.gpu_left):
                 left = (work.left[row, CPU_COLUMN] - shape[_CPU]) * work.inverse[row, 0]
@@ -307,12 +281,6 @@ def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noq
         else:
             take_room(work.left, best, shape, work.gpu_left)
     return missing
-
-
-@part
-def _allows(may, pod, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Whether a pod's node selector and GPU models allow a type or a node."""
-    return True if may is None else may[pod, column]
 
 
 @part
@@ -362,7 +330,7 @@ def _types_for(own, work, first, pods, count, spare, column, largest_share):  # 
 @part
 def _is_on_sale(on_sale, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Whether a type can be had now."""
-    return True if on_sale is None else on_sale[kind]
+    return on_sale.shape[0] == 0 or on_sale[kind]
 
 
 @part
@@ -370,7 +338,7 @@ def _fits_a_type(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     """Whether a pod fits a type that can be had."""
     shape, fits = own.shapes[own.shape_of[pod]], False
     for kind in range(own.terms.kinds):
-        possible = _is_on_sale(own.on_sale, kind) and _allows(own.may, pod, kind)
+        possible = _is_on_sale(own.on_sale, kind) and allows(own.may, pod, kind)
         fits |= possible and has_room(own.room, kind, shape, own.devices)
     return fits
 
@@ -387,7 +355,7 @@ def _fill(own, work, spot, pods, count, kind, take):  # type: ignore[no-untyped-
         return taken, used
     _empty_node(own, work, spot, kind)
     for k in range(count):
-        if not work.held[k] or not _allows(own.may, pods[k], kind):
+        if not work.held[k] or not allows(own.may, pods[k], kind):
             continue
         shape = own.shapes[own.shape_of[pods[k]]]
         if has_room(work.left, spot, shape, work.gpu_left):
@@ -412,8 +380,8 @@ def _empty_node(own, work, row, kind):  # type: ignore[no-untyped-def]  # noqa: 
 
 @section
 def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
-    """Plan which nodes go now, or write what is bought for others to go; returns as `act` does."""
-    at, now_s = own.at, own.moment.now_s
+    """Plan which nodes go now, or write what is bought for others to go; returns as `decide` does."""
+    at, now_s = own.at, own.at.now_s
     at.planned, at.replaces = 0, 0
     if at.replaced >= 0 and _is_ready(own):
         first, second = at.replaced, at.replaced_too
@@ -463,7 +431,7 @@ def _awaited(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
 def _is_ready(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Whether a replacement is ready, or is not waited for any more."""
     at = own.at
-    if own.moment.now_s - at.replaced_s >= FORGOTTEN_S:
+    if own.at.now_s - at.replaced_s >= FORGOTTEN_S:
         return True
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
@@ -481,7 +449,7 @@ def _released(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         if own.nodes[NODE.awhile, number] > 0:
             pod = own.nodes[NODE.first, number]
             while pod >= 0:
-                count += 0.0 < own.kept_s[pod] < np.inf and own.pod_times[POD_TIME.released_s, pod] <= own.moment.now_s
+                count += 0.0 < own.kept_s[pod] < np.inf and own.pod_times[POD_TIME.released_s, pod] <= own.at.now_s
                 pod = own.pods[POD.after, pod]
     return count
 
@@ -494,26 +462,16 @@ def _can_go(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa: 
             continue
         if own.nodes[NODE.deleting, number] or _is_true(own.stays, number):
             return False
-        if kept_pods(own, number) > 0 or _blocked_pods(own, number) > 0:
+        if kept_pods(own, number) > 0 or blocked_pods(own, number) > 0:
             return False
     room, ready, _, missing = _measured(own, work)
     return missing == 0 and _move(own, work, room, ready, first, second)
 
 
 @part
-def _blocked_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return how many pods of a node a disruption budget keeps from being evicted now."""
-    blocked, pod = 0, own.nodes[NODE.first, number]
-    while pod >= 0:
-        blocked += _is_true(own.blocked, pod)
-        pod = own.pods[POD.after, pod]
-    return blocked
-
-
-@part
 def _is_true(facts, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return what an array says, False without one."""
-    return False if facts is None else facts[at]
+    """Return what an array says, False where it has no elements."""
+    return facts.shape[0] > 0 and facts[at]
 
 
 @section
@@ -569,7 +527,7 @@ def _moves(own, work, room, ready):  # type: ignore[no-untyped-def]  # noqa: ANN
             work.candidates[left], work.weights[left] = number, work.weights[i]
             left += 1
     if at.planned:
-        at.drained_s = own.moment.now_s
+        at.drained_s = own.at.now_s
         return DELETES_EACH, 0
     if allowed <= 0 or at.replaced >= 0:
         return NOTHING, 0
@@ -595,13 +553,13 @@ def _candidates(own, work, hours):  # type: ignore[no-untyped-def]  # noqa: ANN0
             stops |= own.pods[POD.stopping, pod] > 0 or _is_true(own.blocked, pod)
             cost += own.terms.eviction_dollars * (own.terms.job_times if own.traits[TRAIT.anew, pod] else 1.0)
             pod = own.pods[POD.after, pod]
-        price = _paid(own.paid, own, number)
+        price = own.paid[number]
         if stops or not price * hours > cost:
             continue
         place, ratio = count, cost / price
         while place > 0:
             other = work.candidates[place - 1]
-            its = work.weights[place - 1] / _paid(own.paid, own, other)
+            its = work.weights[place - 1] / own.paid[other]
             if its < ratio or (its == ratio and own.names[other] < own.names[number]):
                 break
             work.candidates[place], work.weights[place] = other, work.weights[place - 1]
@@ -609,12 +567,6 @@ def _candidates(own, work, hours):  # type: ignore[no-untyped-def]  # noqa: ANN0
         work.candidates[place], work.weights[place] = number, cost
         count += 1
     return count
-
-
-@part
-def _paid(paid, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return what a node costs, dollars an hour: what its type does unless it is told."""
-    return own.offers[OFFER.price, own.nodes[NODE.kind, number]] if paid is None else paid[number]
 
 
 @section
@@ -625,9 +577,9 @@ def _replacement(own, work, room, ready, nodes, hours):  # type: ignore[no-untyp
         for i in range(nodes):
             for j in range(i + 1 if both else nodes - 1, nodes):
                 first, second = np.int64(work.candidates[i]), np.int64(work.candidates[j] if both else -1)
-                price, cost = _paid(own.paid, own, first), work.weights[i]
+                price, cost = own.paid[first], work.weights[i]
                 if both:
-                    price += _paid(own.paid, own, second)
+                    price += own.paid[second]
                     cost += work.weights[j]
                 count = _in_place_of(own, work, room, ready, first, second)
                 new = _price(own, work, count)
@@ -636,7 +588,7 @@ def _replacement(own, work, room, ready, nodes, hours):  # type: ignore[no-untyp
                     most, best = gain, count
                     for k in range(count):
                         work.chosen[k] = work.bought[k]
-                    at.replaced, at.replaced_too, at.replaced_s = first, second, own.moment.now_s
+                    at.replaced, at.replaced_too, at.replaced_s = first, second, own.at.now_s
     for k in range(best):
         work.bought[k] = work.chosen[k]
     return best

@@ -1,11 +1,12 @@
-"""How Karpenter packs pods: first fit, the largest first, on the nodes that are there and then on claims for new ones.
+"""How Karpenter packs pods that ask for more than room: labels, other pods, host ports, volumes, preferences.
 
-A claim is not a node of a type yet: it is the set of all types that have room for its pods. It grows until none has.
-(Karpenter 1.15, pkg/controllers/provisioning/scheduling: `scheduler.go`, `queue.go`, `nodeclaim.go`.)
+First fit, the largest first, on the nodes that are there and then on claims for new ones, as in
+`aaml.nodes.packing_rules`, which packs all others. (Karpenter 1.15, pkg/controllers/provisioning/scheduling:
+`scheduler.go`, `queue.go`, `nodeclaim.go`.)
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -13,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_fit
-from aaml.cluster.objects import NO_AFFINITY, GpuRequest, Pod
+from aaml.cluster.objects import GpuRequest, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.nodes.catalogue import Catalogue, InstanceType, all_columns
-from aaml.nodes.constraints import Constraints, Target, Wish, Wishes, is_constrained
+from aaml.nodes.constraints import Constraints, Target, Wish, Wishes
 from aaml.nodes.ports import Observed, OwnedNode
 from aaml.nodes.topology import Placed
 
@@ -28,15 +29,15 @@ BoolArray = npt.NDArray[np.bool_]
 class Claim:
     """A node to buy: what its pods ask for in all [R], how many they are, and which types are left [T].
 
-    `devices`: thousandths left of each GPU that its pods have taken something of. `target`: what its labels may be, and
-    its host ports, where some pod asks for more than room.
+    `target`: what its labels may be, and its host ports. `devices`: thousandths left of each GPU that its pods have
+    taken something of.
     """
 
     request: IntArray
     pods: int
     fits: BoolArray
+    target: Target
     devices: tuple[int, ...] = ()
-    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,7 @@ class Room:
     """What the nodes that stay have left, those that are ready first and then by name.
 
     `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `rows` by name.
-    `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured, `apart`
-    whether some pod there keeps others away.
+    `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured.
     """
 
     nodes: list[OwnedNode]
@@ -67,7 +67,6 @@ class Room:
     rows: Mapping[str, int]
     gpu_free: IntArray
     seen: Observed
-    apart: bool = False
     _placed: Placed | None = None
 
     @property
@@ -84,15 +83,11 @@ class Room:
             (node for node in seen.nodes.values() if not node.deleting),
             key=lambda node: (node.initialized_s is None, node.name),
         )
-        free, apart = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64), False
+        free = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64)
         for row, node in enumerate(nodes):
             free[row] = catalogue.room[catalogue.numbers[node.type.name]]
             for pod in seen.pods_on(node.name).values():
                 free[row] -= catalogue.request(pod)
-                apart |= pod.affinity is not NO_AFFINITY
-        for node in seen.nodes.values():
-            if node.deleting:
-                apart |= any(pod.affinity is not NO_AFFINITY for pod in seen.pods_on(node.name).values())
         gpu_free = np.zeros((len(nodes), max((node.type.gpu_count for node in nodes), default=0)), dtype=np.int64)
         for row, node in enumerate(nodes if gpu_free.size else ()):
             left = seen.gpu_free.get(node.name)
@@ -105,7 +100,6 @@ class Room:
             {node.name: row for row, node in enumerate(nodes)},
             gpu_free,
             seen,
-            apart,
         )
 
     def devices_fit(self, gpu_free: IntArray, gpu: GpuRequest) -> BoolArray:
@@ -128,19 +122,11 @@ def pack(
     the other pods are not tried.
     """
     listed, waiting = list(pods), room.seen.waiting
-    packing = _Packing(catalogue, room, held, without)
-    if not room.apart and not any(map(is_constrained, listed)):
-        for pod in sorted(listed, key=_largest_first):
-            if not packing.add(pod):
-                packing.failed |= pod.uid in held
-            if len(packing.claims) > most_claims:
-                packing.failed = True
-                break
-        return packing.packed()
     wishes = Wishes.known(room.seen)
     listed = [pod for pod in listed if pod.uid not in waiting or not wishes.of(pod).refused]
     listed.sort(key=lambda pod: 0 if pod.uid in waiting else 1 if pod.uid in held else 2)
-    constraints = packing.constraints = Constraints(catalogue, room.nodes, room.placed, listed, without)
+    constraints = Constraints(catalogue, room.nodes, room.placed, listed, without)
+    packing = _Packing(catalogue, room, held, without, constraints)
     left, tried = deque(sorted(listed, key=_largest_first)), dict[str, int]()
     while left and tried.get(left[0].uid) != len(left):  # else all that are left have been tried in vain (queue.go)
         pod = left.popleft()
@@ -155,13 +141,15 @@ def pack(
 
 
 class _Packing:
-    """Nodes and claims while they are filled; `constraints` where some pod asks for more than room."""
+    """Nodes and claims while they are filled."""
 
-    def __init__(self, catalogue: Catalogue, room: Room, held: Collection[str], without: Collection[str]) -> None:
-        self.catalogue, self.room, self.held = catalogue, room, held
+    def __init__(
+        self, catalogue: Catalogue, room: Room, held: Collection[str], without: Collection[str],
+        constraints: Constraints,
+    ) -> None:  # fmt: skip
+        self.catalogue, self.room, self.held, self.constraints = catalogue, room, held, constraints
         self.free, self.gpu_free = room.free.copy(), room.gpu_free.copy()
         self.used, self.claims, self.failed = set[int](), list[Claim](), False
-        self.constraints: Constraints | None = None
         if without:
             self.free[[room.rows[name] for name in without]] = -1
 
@@ -169,7 +157,7 @@ class _Packing:
         """Return what has come of it."""
         return Packed(tuple(self.claims), tuple(self.room.nodes[row].name for row in sorted(self.used)), self.failed)
 
-    def add(self, pod: Pod, wish: Wish | None = None) -> bool:
+    def add(self, pod: Pod, wish: Wish) -> bool:
         """Put a pod on the first node that takes it, else on a claim; False where none does and no type can."""
         request, moved = self.catalogue.request(pod), pod.uid in self.held
         fits = all_columns(self.free >= request)
@@ -187,11 +175,8 @@ class _Packing:
         self.failed |= moved and not self.room.ready[row]
         return True
 
-    def _row(self, fits: BoolArray, pod: Pod, wish: Wish | None) -> int | None:
+    def _row(self, fits: BoolArray, pod: Pod, wish: Wish) -> int | None:
         """Return the first node that takes a pod, of those that have room."""
-        if self.constraints is None or wish is None:
-            row = int(fits.argmax()) if len(fits) else 0
-            return row if len(fits) and fits[row] else None
         for row in np.flatnonzero(fits).tolist():
             target = self.constraints.node(row)
             for labels in self.constraints.with_pod(target, pod, wish):
@@ -199,9 +184,9 @@ class _Packing:
                 return int(row)
         return None
 
-    def _claim(self, pod: Pod, request: IntArray, wish: Wish | None) -> bool:
+    def _claim(self, pod: Pod, request: IntArray, wish: Wish) -> bool:
         """Put a pod on the claim with the fewest pods that can take it, else on a new one; False where no type can."""
-        possible = self.catalogue.fits(pod) if wish is None else self.catalogue.has_room(pod)
+        possible = self.catalogue.has_room(pod)
         self.claims.sort(key=lambda claim: claim.pods)
         for claim in self.claims:
             total, devices = claim.request + request, _with(claim.devices, pod.gpu)
@@ -211,20 +196,16 @@ class _Packing:
             if self._narrowed(claim, left, pod, wish):
                 claim.request, claim.pods, claim.devices = total, claim.pods + 1, devices
                 return True
-        target = None if self.constraints is None else self.constraints.claim()
-        claim = Claim(request, 1, possible, _with((), pod.gpu), target)
+        claim = Claim(request, 1, possible, self.constraints.claim(), _with((), pod.gpu))
         if not self._narrowed(claim, possible, pod, wish):
             return False
         self.claims.append(claim)
         return True
 
-    def _narrowed(self, claim: Claim, left: BoolArray, pod: Pod, wish: Wish | None) -> bool:
+    def _narrowed(self, claim: Claim, left: BoolArray, pod: Pod, wish: Wish) -> bool:
         """Let a claim be of the types that are left with a pod on it, if there are any."""
         if not left.any():
             return False
-        if self.constraints is None or wish is None or claim.target is None:
-            claim.fits = left
-            return True
         for labels in self.constraints.with_pod(claim.target, pod, wish):
             fits = left & self.catalogue.allowed(labels)
             if fits.any():
@@ -250,10 +231,8 @@ def types_of(
 
     They have those offerings alone that its pods allow.
     """
-    types: Sequence[InstanceType] = [catalogue.types[number] for number in np.flatnonzero(claim.fits)]
-    if claim.target is not None:
-        labels = claim.target.labels
-        types = sorted((each.within(labels) for each in types), key=lambda each: (each.cheapest.price, each.name))
+    within = [catalogue.types[number].within(claim.target.labels) for number in np.flatnonzero(claim.fits)]
+    types = sorted(within, key=lambda each: (each.cheapest.price, each.name))
     return tuple(each for each in types if each.worst_price() < below)[:most]
 
 

@@ -1,11 +1,19 @@
-"""`aaml.nodes.packing` in compiled episodes: first fit, the largest first, on nodes and then on claims."""
+"""How Karpenter packs pods: first fit, the largest first, on the nodes that are there and then on claims for new ones.
+
+A claim is not a node of a type yet: it is the set of all types that have room for its pods. It grows until none has.
+Pods that ask for more than room (labels, other pods, ports, volumes) are packed by `aaml.nodes.packing`.
+(Karpenter 1.15, pkg/controllers/provisioning/scheduling: `scheduler.go`, `queue.go`, `nodeclaim.go`.)
+"""
 
 import numpy as np
 
-from aaml.cluster.kernels import part, section
+from aaml.cluster.gpu import DEVICE_MILLI
+from aaml.cluster.kernels import call_packer, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.nodes.room import has_room, take_room
+from aaml.nodes.room import allows, has_room, take_room
 from aaml.nodes.rows import NODE_TIME, OFFER, POD_TIME, SHAPE_REQUEST, TRAIT, measure_room
+from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
+from aaml.policies.gpu.fit import has_devices, take_devices
 
 FAILED = -1
 
@@ -44,29 +52,35 @@ def measure(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """
     room, ready = measure_room(own, work)
     for row in range(room):
-        work.quiet[row] = row >= ready or not is_busy(own, work.numbers[row], own.moment.now_s)
+        work.quiet[row] = row >= ready or not is_busy(own, work.numbers[row])
     return room, ready
 
 
 @part
-def is_busy(own, number, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Whether a pod was bound to a node that is ready, or left it, within `consolidateAfter`: `Karpenter._is_busy`."""
+def is_busy(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a pod was bound to a node that is ready, or left it, within `consolidateAfter` (utils/disruption).
+
+    The API server keeps both times in whole seconds.
+    """
     after_s = own.terms.consolidate_after_s
     since_s = own.node_times[NODE_TIME.last_event_s, number]
     if np.isnan(since_s):  # no event yet
         since_s = own.node_times[NODE_TIME.initialized_s, number]
-    return now_s - np.floor(since_s) < after_s  # False where no node ever goes
+    return own.at.now_s - np.floor(since_s) < after_s  # False where no node ever goes
 
 
 @section
-def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
-    """Pack the first `pods` of `work.packed` on `room` nodes, whose `work.left` is overwritten: `packing.pack`.
+def pack(own, work, room, ready, pods, moving, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
+    """Pack the first `pods` of `work.packed` on `room` nodes, whose `work.left` and `work.gpu_left` are overwritten.
 
-    Returns how many claims there are, in `work.order`. Where pods are moved, `below` is what their new node must cost
-    less than. Then it returns FAILED as soon as a pod that runs has no place, there is more than one claim, or the
-    claim has no such type. With NaN nothing of that matters. `work.used` says which nodes were given pods.
+    Returns how many claims there are, in `work.order`. A pod that fits no type is left out. Where pods are `moving`,
+    those that are `work.held` may only go to quiet nodes, and it returns FAILED as soon as one of them has no place on
+    a node that is ready or a claim, there is more than one claim, or the claim has no type that costs less than
+    `below`. `work.used` says which nodes were given pods.
     """
-    claims, moving = 0, not np.isnan(below)
+    if own.at.packer:
+        return call_packer(own.at.packer, room, ready, pods, moving)
+    claims = 0
     for row in range(room):
         work.used[row] = False
     for k in range(pods):
@@ -74,7 +88,8 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
         shape, held = own.shapes[own.shape_of[pod]], moving and work.held[k]
         place = -1
         for row in range(room):
-            if (work.quiet[row] or not held) and has_room(work.left, row, shape, work.gpu_left):
+            may = (work.quiet[row] or not held) and allows(own.may, pod, own.terms.kinds + work.numbers[row])
+            if may and has_room(work.left, row, shape, work.gpu_left):
                 place = row
                 break
         if place >= 0:
@@ -83,7 +98,7 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
             take_room(work.left, place, shape, work.gpu_left)
             work.used[place] = True
             continue
-        found = _claim(own, work, claims, shape)
+        found = _claim(own, work, claims, pod, shape)
         if found < 0 and held:
             return FAILED
         if found >= claims:
@@ -96,7 +111,7 @@ def pack(own, work, room, ready, pods, below):  # type: ignore[no-untyped-def]  
 
 
 @part
-def _claim(own, work, claims, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+def _claim(own, work, claims, pod, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Put a pod on the claim with the fewest pods that can take it, else on a new one; returns it, -1 for none."""
     for k in range(1, claims):
         claim, place = work.order[k], k
@@ -105,31 +120,58 @@ def _claim(own, work, claims, shape):  # type: ignore[no-untyped-def]  # noqa: A
             place -= 1
         work.order[place] = claim
     for k in range(claims):
-        claim, some = work.order[k], False
-        for kind in range(own.terms.kinds):
-            fits = work.fits[claim, kind]
-            for r in range(own.room.shape[1]):
-                fits &= own.room[kind, r] >= work.sizes[claim, r] + shape[SHAPE_REQUEST + r]
-            work.trial[kind] = fits
-            some |= fits
-        if some:
-            for kind in range(own.terms.kinds):
-                work.fits[claim, kind] = work.trial[kind]
-            for r in range(own.room.shape[1]):
-                work.sizes[claim, r] += shape[SHAPE_REQUEST + r]
-            work.counts[claim] += 1
-            return claim
+        if _joins(own, work, work.order[k], pod, shape):
+            return np.int64(work.order[k])
     some = False
     for kind in range(own.terms.kinds):
-        fits = has_room(own.room, kind, shape, own.devices)
+        fits = has_room(own.room, kind, shape, own.devices) and allows(own.may, pod, kind)
         work.fits[claims, kind] = fits
         some |= fits
     if not some:
-        return -1
+        return np.int64(-1)
     for r in range(own.room.shape[1]):
         work.sizes[claims, r] = shape[SHAPE_REQUEST + r]
-    work.counts[claims], work.order[claims] = 1, claims
-    return claims
+    work.counts[claims], work.order[claims], work.opened[claims] = 1, claims, 0
+    _open_devices(work, claims, shape)
+    return np.int64(claims)
+
+
+@part
+def _joins(own, work, claim, pod, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Put a pod on a claim if some of its types have room for that too; returns whether one has."""
+    asks, opened, some = shape[SHAPE_MILLI] > 0, work.opened[claim], False
+    shares = asks and has_devices(work.shares[claim, :opened], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
+    devices = opened + shape[SHAPE_COUNT] if asks and not shares else opened
+    for kind in range(own.terms.kinds):
+        fits = work.fits[claim, kind] and allows(own.may, pod, kind)
+        if devices > 0:
+            fits = fits and devices <= own.devices.shape[1] and own.devices[kind, devices - 1] > 0
+        for r in range(own.room.shape[1]):
+            fits &= own.room[kind, r] >= work.sizes[claim, r] + shape[SHAPE_REQUEST + r]
+        work.trial[kind] = fits
+        some |= fits
+    if not some:
+        return False
+    for kind in range(own.terms.kinds):
+        work.fits[claim, kind] = work.trial[kind] > 0
+    for r in range(own.room.shape[1]):
+        work.sizes[claim, r] += shape[SHAPE_REQUEST + r]
+    work.counts[claim] += 1
+    if shares:
+        take_devices(work.shares[claim, :opened], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
+    else:
+        _open_devices(work, claim, shape)
+    return True
+
+
+@part
+def _open_devices(work, claim, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Let a claim have as many GPUs more as a pod asks for, of which the pod has its part."""
+    if shape[SHAPE_MILLI] > 0:
+        opened = work.opened[claim]
+        for device in range(opened, opened + shape[SHAPE_COUNT]):
+            work.shares[claim, device] = DEVICE_MILLI - shape[SHAPE_MILLI]
+        work.opened[claim] = opened + shape[SHAPE_COUNT]
 
 
 @part

@@ -1,8 +1,7 @@
 """What fits where, and which node a pod goes to: rules on arrays, for the simulator, compiled episodes and live nodes.
 
 `left` int64 [N, R] is what is left of each resource in each row: of a node, or of a new node of a type. `shape` is what
-a pod asks for, a row of `shapes` (`aaml.nodes.rows`). `devices` int64 [N, G] are the thousandths left of each GPU, None
-where nothing has GPUs.
+a pod asks for, a row of `shapes` (`aaml.nodes.rows`). `devices` int64 [N, G] are the thousandths left of each GPU.
 """
 
 from aaml.cluster.kernels import part
@@ -17,7 +16,7 @@ def has_room(left, row, shape, devices):  # type: ignore[no-untyped-def]  # noqa
     fits = True
     for column in range(left.shape[1]):
         fits &= left[row, column] >= shape[SHAPE_REQUEST + column]
-    if devices is not None and fits:
+    if fits and shape[SHAPE_MILLI] > 0:
         fits = has_devices(devices[row], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
     return fits
 
@@ -27,5 +26,11 @@ def take_room(left, row, shape, devices):  # type: ignore[no-untyped-def]  # noq
     """Take what a pod asks for from a row that has room for it."""
     for column in range(left.shape[1]):
         left[row, column] -= shape[SHAPE_REQUEST + column]
-    if devices is not None and shape[SHAPE_MILLI] > 0:
+    if shape[SHAPE_MILLI] > 0:
         take_devices(devices[row], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
+
+
+@part
+def allows(may, pod, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a pod's node selector and GPU models allow a type or a node: `may` of `aaml.nodes.rows`."""
+    return may.shape[0] == 0 or may[pod, column]

@@ -4,62 +4,72 @@ A compiled episode holds these arrays for as long as it runs (`aaml.episodes.sup
 of an `Observed`. A node is its *number*, a type its place in the catalogue, a pod its place among the pods. K types, R
 resources, L node numbers, T pods, G devices of a node.
 
-What a rule takes as `own` has these fields:
+What a rule takes as `own` is a `Seen`:
 
 ===========  ==================  =======================================================================================
-at           record              how far the autoscaler is: `LEARNED_NUMBERS` and `LEARNED_TIMES`
-terms        record              the numbers of a `NodePolicy`, how many types (`kinds`) and `corners` there are
-moment       record              `now_s`
+at           record              `STATE`: how far the autoscaler is
+terms        record              `TERMS`: what it is configured to do
 nodes        int32 [NODE, L]     columns of `NODE`
 node_times   float64 [.., L]     columns of `NODE_TIME`
 pods         int32 [POD, T]      columns of `POD`
 pod_times    float64 [.., T]     columns of `POD_TIME`
 traits       int32 [TRAIT, T]    columns of `TRAIT`
 kept_s       float64 [T]         for how long on a node a pod may not be evicted, inf: for good
+evicting     float64 [T]         what it counts to evict a pod (`aaml.nodes.karpenter.eviction`)
 shapes       int64 [S, ..]       what pods ask for: `SHAPE_COLUMNS`, and from `SHAPE_REQUEST` on each resource
-shape_of     int [T]             a pod's row in `shapes`
+shape_of     int64 [T]           a pod's row in `shapes`
 allocatable  int64 [rows, R]     what nodes offer that are in a row
 requested    int64 [rows, R]     what their pods ask for
 room         int64 [K, R]        what pods can have of each type, cheapest first
 offers       float64 [OFFER, K]  columns of `OFFER`
 corners      float64 [C, 2]      of the fluid bound; a third column are GPUs
+budgets      int64 [2, U]        how many nodes may go at once, and whether that is a percentage
 names        int64 [L]           by what nodes' names are ordered
 devices      int64 [K, G]        thousandths of each GPU of a type
 gpu_left     int64 [rows, G]     thousandths that are left of each GPU
-paid         float64 [L]         dollars an hour of each node, where types do not say it
+paid         float64 [L]         dollars an hour of each node
+plan_types   int8 [K]            as what a node may be bought that takes the place of others: `PLAN_NO` and on
 may          bool [T, K + L]     which types and nodes a pod's node selector and GPU models allow
 on_sale      bool [K]            which types can be had
-blocked      bool [T]            whether a disruption budget keeps a pod from being evicted
+blocked      bool [T]            whether a disruption budget keeps a pod from being evicted now
+stuck        bool [T]            whether one never lets it go
 stays        bool [L]            which nodes stay, whatever runs there
 ===========  ==================  =======================================================================================
 
-The last seven are None where there is nothing to tell: no GPUs, nodes that cost what their types do, no selectors, all
-on sale, no budgets, none that stays. Rules test that on an argument, so that compiled code leaves out what is never
-looked at.
+The last five have no elements where there is nothing to tell: no selectors, all on sale, no budgets, none that stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from aaml.cluster.kernels import columns, part, section
+from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 
+Array = npt.NDArray[Any]
 SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of `shapes`, after `SHAPE_COLUMNS`
 SHAPE_REQUEST = SHAPE_PICKY + 1  # from here on what the shape asks of each resource
 
-OFFER = columns(("price", "worst", "watts_idle", "watts_per_core", "powered"))
+OFFER = columns(("price", "worst", "watts_idle", "watts_per_core", "powered", "spot", "spot_worst"))
 """Of each type: what a launch costs, at most; what a node draws without pods, and more for each core.
+
+`spot`, `spot_worst`: what a launch as spot costs, at most; inf where there is none.
 
 `powered`: what the type's value is divided by, the price times its cores to the policy's power.
 """
+WAY = columns(("kind", "price", "worst", "spot", "spot_worst"))
+"""Of the types that a claim may be of, in the order in which they are offered: the number, and prices as in `OFFER`."""
 TRAIT = columns(("rank", "owned", "anew", "next_late"))
 """Of each pod: the place of its uid among all, and whether its owner makes it again, makes it from the start, and
 makes it only once it has gone."""
 NODE_TIME = columns(("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s"))
 NODE = columns(
     ("kind", "row", "deleting", "asked", "first", "last", "pods", "kept", "awhile", "replaced", "next_replaced",
-     "alive", "by_name", "plan", "used", "in_row")
+     "alive", "by_name", "plan", "used", "in_row", "spot")
 )  # fmt: skip
 """Of each number a node, and lists of numbers.
 
@@ -79,25 +89,159 @@ POD = columns(("after", "before", "noted", "waiting", "asked", "first", "stoppin
 `noted`: a pod's place in that list, -1 for none. `asked`: in which batch it asked for a node. `first`: it was the
 how-manieth to get a node for the first time. `end`: the number of its end to come, -1 without a node.
 """
-LEARNED_NUMBERS = ("alive", "planned", "replaces", "noted", "ready", "released", "replaced", "replaced_too")
-LEARNED_TIMES = (
-    "opened_s", "latest_s", "due_s", "again_s", "changed_s", "slower", "loaded_s", "load", "fast_load", "slow_load",
-    "cpu_worth", "memory_worth", "gpu_worth", "drained_s", "nothing_s", "replaced_s",
-)  # fmt: skip
-"""How far learned nodes are. `alive`: nodes that are paid; `noted`: pods that wait; `planned`: nodes of `NODE.plan`.
-
-`opened_s` is since when the pod waits that has waited longest of those that ask, `latest_s` when one has asked last,
-`due_s` the next look, `again_s` when a pod asks again, `changed_s` when the cluster last changed. `replaced`,
-`replaced_too`: the nodes that go once what was bought at `replaced_s` is ready, -1 for none. `nothing_s`, `released`:
-the state in which no node could go. `load`: dollars an hour that pods are worth, by the dual prices `cpu_worth`,
-`memory_worth` and `gpu_worth`; `fast_load` and `slow_load` are its averages, `slower` how many times as long as usual
-nodes are not bought.
-"""
 
 
 def record(integers: Sequence[str], floats: Sequence[str]) -> np.dtype[np.void]:
     """Return the type of a record of int64 and float64 numbers."""
     return np.dtype([*((name, np.int64) for name in integers), *((name, np.float64) for name in floats)])
+
+
+TERMS = record(
+    ("kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "rule"),
+    (
+        "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
+        "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
+        "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
+        "wait_target_s", "wait_per_hour", "eviction", "quiet_s", *(each.name for each in fields(NodePolicy)),
+    ),
+)  # fmt: skip
+"""What an autoscaler is configured to do (`aaml.nodes.settings`, `NodePolicy`), and in episodes the order of waiting
+pods.
+
+`kinds`, `corners`, `hours`, `budgets`: how many there are of each. `learned`: whether a `NodePolicy` says what is
+provisioned, and not Karpenter; `rule`: where its compiled `decide` is (`rule_at`). `consolidate_after_s`: NaN where no
+node ever goes.
+"""
+STATE = record(
+    (
+        "alive", "planned", "replaces", "noted", "ready", "released", "replaced", "replaced_too", "bought", "sequence",
+        "events", "ends", "method", "used", "batch", "firsts", "cpu_milli", "memory_bytes", "gpu_milli", "packer",
+    ),
+    (
+        "now_s", "opened_s", "latest_s", "due_s", "again_s", "changed_s", "slower", "loaded_s", "load", "fast_load",
+        "slow_load", "cpu_worth", "memory_worth", "gpu_worth", "drained_s", "nothing_s", "replaced_s", "state_s",
+        "multi_s", "single_s", "metered_s", "price", "watts", "dollars", "fluid_dollars", "core_hours", "node_hours",
+        "kwh", "co2_g",
+    ),
+)  # fmt: skip
+"""How far an autoscaler is at `now_s`; in episodes also the meter (`aaml.nodes.meter`) and what is to come.
+
+`alive`: nodes that are paid; `noted`: pods that wait; `planned`: nodes of `NODE.plan`; `replaces`: whether a node takes
+their place. `opened_s`, `latest_s`: when the batch of pods that ask for nodes was opened, and when one has asked last;
+`due_s`: the next look, `again_s`: when a pod asks again, `changed_s`: when the cluster last changed.
+
+Of learned nodes, `replaced` and `replaced_too`: the nodes that go once what was bought at `replaced_s` is ready, -1 for
+none. `nothing_s`, `released`: the state in which no node could go. `load`: dollars an hour that pods are worth, by the
+dual prices `cpu_worth`, `memory_worth` and `gpu_worth`; `fast_load` and `slow_load` are its averages, `slower` how many
+times as long as usual nodes are not bought.
+
+Of Karpenter, `batch`: the number of the batch, `method`: the one whose turn it is, `state_s`: the cluster as
+consolidation sees it, `multi_s` and `single_s`: the state in which these methods found nothing, `used`: nodes of
+`NODE.used`. `packer`: the address of a function that packs pods which ask for more than room, 0 for none.
+
+Of episodes, `bought`: numbers given, `sequence`, `events` and `ends`: of what is to come, `firsts`: pods that had a
+node once.
+"""
+NOTHING, BUYS, DELETES, DELETES_EACH, REPLACES = range(5)
+"""What a rule orders: nothing; `work.bought`; that the nodes of the plan go at once, or one after the other; or
+`work.bought` first, and that they go once it is ready."""
+PLAN_NO, PLAN_ANY, PLAN_SPOT = range(3)  # not at all; in whichever way is launched; as spot
+
+
+class Seen(NamedTuple):
+    """A cluster at one moment, with who buys its nodes."""
+
+    at: Any
+    terms: Any
+    nodes: Array
+    node_times: Array
+    pods: Array
+    pod_times: Array
+    traits: Array
+    kept_s: Array
+    evicting: Array
+    shapes: Array
+    shape_of: Array
+    allocatable: Array
+    requested: Array
+    room: Array
+    offers: Array
+    corners: Array
+    budgets: Array
+    names: Array
+    devices: Array
+    gpu_left: Array
+    paid: Array
+    plan_types: Array
+    may: Array
+    on_sale: Array
+    blocked: Array
+    stuck: Array
+    stays: Array
+
+
+class RuleWork(NamedTuple):
+    """Working memory of a rule, for rows of nodes and lists of pods.
+
+    ===================  ==============  ===========================================================================
+    free, left           int64 [L, R]    what is left of the nodes of `numbers`, before and while pods are placed
+    gpu_free, gpu_left   int64 [L, G]    the same of their devices
+    numbers              int32 [L]       of rows; of a new node of a type its place in the catalogue, less K
+    inverse              float64 [L, 2]  1 over the CPU and memory that they offer
+    quiet, used, gone    bool [L]        nodes that running pods may be moved to, that were given pods, that go
+    base, packed         int32 [T]       pods
+    held                 bool [T]        learned: which of them still need a node; Karpenter: which of them run
+    worth                float64 [T]     dollars an hour of the pods that were put in order last
+    rows                 int32 [T]       where pods were placed, -1 for nowhere
+    bought, chosen       int32 [T]       types
+    candidates, weights  int32, float64  [L], nodes that may go, and by what they are ordered
+    sizes                int64 [T, R]    what the pods of a claim ask for
+    shares               int64 [T, G]    thousandths left of the GPUs of which its pods have something
+    opened, counts       int32 [T]       how many GPUs these are, and how many pods it has
+    fits                 bool [T, K]     which types are left
+    order                int32 [T]       the claims, those with the fewest pods first
+    trial                int8 [K]        as what a node may be bought that takes the place of others
+    ways                 float64 [5, K]  columns of `WAY` of the claim that nodes are replaced by
+    """
+
+    free: Array
+    left: Array
+    gpu_free: Array
+    gpu_left: Array
+    numbers: Array
+    inverse: Array
+    quiet: Array
+    used: Array
+    gone: Array
+    base: Array
+    packed: Array
+    held: Array
+    worth: Array
+    rows: Array
+    bought: Array
+    chosen: Array
+    candidates: Array
+    weights: Array
+    sizes: Array
+    shares: Array
+    opened: Array
+    counts: Array
+    fits: Array
+    order: Array
+    trial: Array
+    ways: Array
+
+
+_F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
+WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
+    "free": (_I, "LR"), "left": (_I, "LR"), "gpu_free": (_I, "LG"), "gpu_left": (_I, "LG"), "numbers": (_S, "L"),
+    "inverse": (_F, "L2"), "quiet": (_B, "L"), "used": (_B, "L"), "gone": (_B, "L"), "base": (_S, "T"),
+    "packed": (_S, "T"), "held": (_B, "T"), "worth": (_F, "T"), "rows": (_S, "T"), "bought": (_S, "T"),
+    "chosen": (_S, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "sizes": (_I, "TR"), "shares": (_I, "TG"),
+    "opened": (_S, "T"), "counts": (_S, "T"), "fits": (_B, "TK"), "order": (_S, "T"), "trial": (np.int8, "K"),
+    "ways": (_F, "5K"),
+}  # fmt: skip
+"""Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, G devices of a node."""
 
 
 @section
@@ -121,7 +265,12 @@ def measure_room(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, AN
                     work.free[count, r] = own.allocatable[row, r] - own.requested[row, r]
                 else:
                     work.free[count, r] = own.room[own.nodes[NODE.kind, number], r]
-            copy_devices(work.gpu_free, count, own.gpu_left, row)
+            copy_devices(
+                work.gpu_free,
+                count,
+                own.gpu_left if row >= 0 else own.devices,
+                row if row >= 0 else own.nodes[NODE.kind, number],
+            )
             count += 1
         if in_making == 0:
             ready = count
@@ -131,9 +280,8 @@ def measure_room(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, AN
 @part
 def copy_devices(into, row, devices, of):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write one row of devices over another."""
-    if into is not None:
-        for device in range(into.shape[1]):
-            into[row, device] = devices[of, device]
+    for device in range(into.shape[1]):
+        into[row, device] = devices[of, device]
 
 
 @part
@@ -143,6 +291,22 @@ def kept_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     if own.nodes[NODE.awhile, number] > 0:
         pod = own.nodes[NODE.first, number]
         while pod >= 0:
-            kept -= own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] <= own.moment.now_s
+            kept -= own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] <= own.at.now_s
             pod = own.pods[POD.after, pod]
     return kept
+
+
+@part
+def is_kept(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether a pod may not be disrupted now, as its annotations say: `Observed.is_kept`."""
+    return own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] > own.at.now_s
+
+
+@part
+def blocked_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return how many pods of a node a disruption budget keeps from being evicted now."""
+    blocked, pod = 0, own.nodes[NODE.first, number]
+    while pod >= 0 and own.blocked.shape[0] > 0:
+        blocked += own.blocked[pod]
+        pod = own.pods[POD.after, pod]
+    return blocked

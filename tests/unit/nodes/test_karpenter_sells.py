@@ -238,4 +238,4 @@ def test_the_nodes_are_kept_on_which_a_plans_pods_had_room_when_it_was_made():
     buyer.act(moment.node("c", SMALL, [pod("r", **guarded)]).at(1000.0))
     moment.seen.pods["b"]["s"] = pod("s")
     assert buyer.act(moment.at(1015.0)) == [Delete(("a",))], "b is full by now, but c has room"
-    assert buyer._nominated_s == {"b": 1035.0}
+    assert buyer.nominated_s == {"b": 1035.0}
