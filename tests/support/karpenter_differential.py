@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from aaml.cluster.objects import Pod
+from aaml.nodes.catalogue import InstanceType
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.packing import Room, pack
-from aaml.nodes.ports import Buy, Delete, Observed, Replace
-from aaml.nodes.successors import is_next_late
+from aaml.nodes.packing import Claim
+from aaml.nodes.ports import Buy, Delete, Replace
+from aaml.nodes.rows import RuleWork
 from support.karpenter_scenes import Scene
 from support.real_karpenter import RealKarpenter
 
@@ -46,19 +46,28 @@ class Tally:
 # ---- what ours would do ----------------------------------------------------------------------------------------------
 
 
+@dataclass
+class Counting(Karpenter):
+    """Our Karpenter, which takes down how many pods each claim has."""
+
+    pods: list[int] = field(default_factory=list)
+
+    def _types_of(self, claim: Claim | int, work: RuleWork) -> tuple[InstanceType, ...]:
+        self.pods.append(claim.pods if isinstance(claim, Claim) else int(work.counts[claim]))
+        return super()._types_of(claim, work)
+
+
 def our_purchase(scene: Scene) -> Answer:
     """Return the nodes to buy as (types, what is launched and how, pods on it), and the nodes that take other pods."""
     seen = scene.moments[0]
-    ours = Karpenter(scene.settings, scene.catalogue, first_look_s=math.inf)
+    ours = Counting(scene.settings, scene.catalogue, first_look_s=math.inf)
     ours._at["opened_s"] = -math.inf  # the batch has closed
-    orders = ours.act(seen)
-    claims = pack(scene.catalogue, Room.of(seen, scene.catalogue, ()), unplaced(seen)).claims
     bought = []
-    for order, claim in zip(orders, claims, strict=True):
+    for order, pods in zip(ours.act(seen), ours.pods, strict=True):
         assert isinstance(order, Buy)
         names = sorted(kind.name for kind in order.types)
         launched, offering = order.types[0].name, order.types[0].cheapest
-        bought.append((names, launched, offering.capacity_type, offering.zone, claim.pods))
+        bought.append((names, launched, offering.capacity_type, offering.zone, pods))
     return {"bought": sorted(bought), "used": sorted(ours.nominated_s)}
 
 
@@ -91,17 +100,6 @@ def our_look(scene: Scene) -> Answer:
             looks += 1
     meant = sorted(name for name, until_s in ours.nominated_s.items() if until_s == now_s + 20.0)
     return {"command": command, "meant": meant, "looks": looks, "waits": waits}
-
-
-def unplaced(seen: Observed) -> list[Pod]:
-    """Return the pods that wait, and those of nodes on their way out that leave before they end."""
-
-    def leaves(pod: Pod) -> bool:
-        return is_next_late(pod) if pod.uid in seen.stopping else not (seen.is_kept(pod) or pod.uid in seen.stuck)
-
-    going = (name for name, node in seen.nodes.items() if node.deleting)
-    leaving = (pod for name in going for pod in seen.pods_on(name).values() if leaves(pod))
-    return [*(each.pod for each in seen.waiting.values()), *leaving]
 
 
 # ---- what the real one would do --------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from aaml.nodes.budgets import PodBudget, blocked_pods, stuck_pods
 from aaml.nodes.catalogue import CAPACITY_TYPE_LABEL, TYPE_LABEL, ZONE_LABEL, Catalogue, InstanceType, Offering
 from aaml.nodes.catalogue_file import written_catalogue
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.ports import Command, Observed, OwnedNode, Waiting
+from aaml.nodes.ports import Buy, Command, Observed, OwnedNode, Waiting
 from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
@@ -647,20 +647,24 @@ class Watched(Karpenter):
     bought: list[Scene] = field(default_factory=list)
     looked: list[Scene] = field(default_factory=list)
 
-    def _provision(self, seen: Observed) -> list[Command]:
-        self.bought.append(self._scene(seen))
-        return super()._provision(seen)
-
-    def _disrupt(self, seen: Observed) -> list[Command]:
-        if self._due_s <= seen.now_s:
-            if self._plan is None:
-                self.looked.append(self._scene(seen))
-            else:
+    def _decide(self, seen: Observed) -> list[Command]:
+        at, scene = self._at, self._scene(seen)
+        closes_s = min(
+            at["latest_s"] + self.settings.batch_idle_duration_s, at["opened_s"] + self.settings.batch_max_duration_s
+        )
+        due, planned = at["due_s"] <= seen.now_s, at["planned"] > 0
+        if closes_s <= seen.now_s:
+            self.bought.append(scene)
+        orders = super()._decide(seen)
+        if due and not any(isinstance(order, Buy) for order in orders):
+            if planned:
                 self.looked[-1].moments.append(_copied(seen, seen.now_s))
-        return super()._disrupt(seen)
+            else:
+                self.looked.append(scene)
+        return orders
 
     def _scene(self, seen: Observed) -> Scene:
-        nominated = {name: until_s for name, until_s in self._nominated_s.items() if name in seen.nodes}
+        nominated = {name: until_s for name, until_s in self.nominated_s.items() if name in seen.nodes}
         return Scene(self.catalogue, self.settings, [_copied(seen, seen.now_s)], nominated)
 
 

@@ -87,8 +87,9 @@ class Karpenter:
         """Provision for the pods of a batch that ends now, else take the next step towards fewer or cheaper nodes."""
         self._at["now_s"], self._at["changed_s"] = seen.now_s, seen.changed_s
         self._collect(seen)
-        if not rules.is_due(self._at, self._terms):
-            return []
+        return self._decide(seen) if rules.is_due(self._at, self._terms) else []
+
+    def _decide(self, seen: Observed) -> list[Command]:
         names, pending = [*seen.nodes], self._planned
         gone = max(GONE, len(self._planned), len(self._used))
         own = self._sold.seen(seen, self._at, self._terms, self._budgets, self._plan_types, gone)
@@ -192,7 +193,7 @@ class _Packer:
         listed = [self._pods[number] for number in sorted(numbers.tolist())]
         packed = pack(self._catalogue, there, listed, held, gone, most_claims=1 if moving else inf)
         work.used[:room] = [node.name in packed.used for node in nodes]
-        if packed.failed:
+        if packed.failed and moving:
             return FAILED
         for number, claim in enumerate(packed.claims):
             work.fits[number], work.order[number] = claim.fits, number
