@@ -153,6 +153,7 @@ def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 @part
 def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Write what the nodes cost into `shown` [N, C]: `NodeCosts.features`; `paid` is overwritten."""
+    own.seen.at.now_s = env.at.now_s
     for row in range(env.at.nodes):
         number = own.seen.nodes[NODE.in_row, row]
         last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
