@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 UNIT = TESTS / "unit"
 HOME = TESTS.parent
 SHARED = HOME.parent / "shared"  # traces and published tables where a checkout has them beside it
+DATA = {"AAML_TRACES": "openb", "AAML_EXPECTED": "expected", "AAML_SPOT": "spot"}
 LIVE = ("contract/", "e2e/")
 LONGEST = {  # files that take a minute and more
     "e2e/test_chaos.py", "e2e/test_cluster_lifecycle.py", "e2e/test_differential_kube_scheduler.py",
@@ -42,18 +43,20 @@ def pytest_configure() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         for variable in ("COLUMNS", "LINES"):
             os.environ.pop(variable, None)
-    for variable, folder in (("AAML_TRACES", SHARED / "openb"), ("AAML_EXPECTED", SHARED / "expected")):
-        if folder.is_dir():
-            os.environ.setdefault(variable, str(folder))
+    for variable, folder in DATA.items():
+        if (SHARED / folder).is_dir():
+            os.environ.setdefault(variable, str(SHARED / folder))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:
-    """Say before half an hour of tests, not after it, that those of the GPU-sharing benchmark lack their data."""
+    """Say before half an hour of tests, not after it, that those of published benchmarks lack their data."""
     lacking = []
     if "AAML_TRACES" not in os.environ and not (HOME / "data/openb").is_dir():
         lacking.append("no openb traces, without which their tests fail: `aaml trace fetch openb`, or set AAML_TRACES")
+    if "AAML_SPOT" not in os.environ and not (HOME / "data/spot").is_dir():
+        lacking.append("no spot traces, without which their tests fail: `aaml trace fetch spot`, or set AAML_SPOT")
     if "AAML_EXPECTED" not in os.environ and not (HOME / "data/expected").is_dir():
         lacking.append("no published tables of openb, without which theirs fail: see docs/benchmark/gpu-sharing.md")
     return lacking

@@ -30,6 +30,7 @@ def run(command: str, *argv: str) -> int:
 
 FOLDERS = {
     "apply": ("-f", "x.yaml", "--out"),
+    "bench cant-be-late": ("--out",),
     "bench leaderboard": ("--policy", "random", "--out"),
     "bench openb": ("--policy", "fgd", "--out"),
     "bench perf": ("--logs",),
@@ -54,10 +55,11 @@ FILES = {
     "search gpu": ("--out",),
     "search nodes": ("--out",),
     "search scheduler": ("--out",),
+    "search spot": ("--out",),
     "trace table": ("x", "--out"),
     "trace topology": ("--picture",),
 }
-SUFFIX = {"trace topology": ".png", "search gpu": ".npz"}
+SUFFIX = {"trace topology": ".png", "search gpu": ".npz", "search spot": ".json"}
 
 
 @pytest.mark.parametrize("command", sorted(FOLDERS))

@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "search bill": "search kube-scheduler's configuration and a NodePool together, for fewer dollars",
     "search nodes": "search a policy that provisions, drains and replaces nodes in Karpenter's place",
     "search gpu": "search the linear scorer of the GPU-sharing benchmark",
+    "search spot": "search the numbers of our rule for spot capacity and deadlines",
     "search formula": "search for formulas that schedule well, short ones and good ones",
     "search network": "say what a network has learned: the smallest formulas that choose as it does",
     "explain": "say why a pod went to its node: filters, scores, and what these are made of",
@@ -59,6 +60,7 @@ COMMANDS: dict[str, str] = {
     "trace verify": "check the files of openb that are there",
     "trace topology": "label node lists with racks and servers, and draw them",
     "bench openb": "run the published GPU-sharing benchmark and compare with the paper",
+    "bench cant-be-late": "run the published benchmark of spot capacity and deadlines, and never be late",
     "bench perf": "play Kubernetes' own scheduler benchmark beside the real kube-scheduler",
     "bench chaos": "break things on a real cluster while a scheduler works, and see what is lost",
     "bench soak": "let pods come and go for an hour: memory, handles, latency and loss",
@@ -112,7 +114,7 @@ def _listed(rows: Mapping[str, str]) -> list[str]:
 
 def module_of(command: str) -> ModuleType:
     """Return the module of a command by its full name: it has `Args` and `run`."""
-    return importlib.import_module(f"aaml.commands.{command.replace(' ', '.')}")
+    return importlib.import_module(f"aaml.commands.{command.replace(' ', '.').replace('-', '_')}")
 
 
 def unknown(group: str, word: str) -> str:

@@ -73,22 +73,25 @@ def fetch_files(
     files: Sequence[tuple[str, str]],
     source: str = "",
     tell: Callable[[str], object] = lambda _name: None,
+    names: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Bring files (URL, SHA-256) into `folder` and return the names that were missing or damaged.
 
     A file whose publisher names no SHA-256 is held to the one of its first download, in SHA256SUMS beside it. `source`,
-    a URL or folder, takes the place of the public addresses. Raises `UserError` with the file that cannot be had.
+    a URL or folder, takes the place of the public addresses. `names` are those of files by URL that are called
+    otherwise here and in `source`. Raises `UserError` with the file that cannot be had.
     """
     sums = folder / "SHA256SUMS"
     lines = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
     noted = {name: checksum for checksum, name in (line.split(maxsplit=1) for line in lines if line.strip())}
     fetched = []
     for url, published in files:
-        place, _, name = url.rpartition("/")
+        place, _, published_as = url.rpartition("/")
+        name = (names or {}).get(url, published_as)
         wanted = published or noted.get(name, "")
         path = folder / name
         if not (path.is_file() and wanted and _sha256(path) == wanted):
-            _download(source or place, name, wanted, path)
+            _download(source or place, name if source else published_as, wanted, path)
             fetched.append(name)
         if noted.get(name) != _sha256(path):
             noted[name] = _sha256(path)

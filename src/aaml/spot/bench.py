@@ -1,0 +1,119 @@
+"""`aaml bench cant-be-late`: policies on the published cases, as published and so that nothing is late."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import bad_value
+from aaml.files import append_row
+from aaml.spot.cases import NAMES, NINE_ZONES, Cases, published
+from aaml.spot.optimum import optimum
+from aaml.spot.play import RESULT, play
+from aaml.spot.policies import BEST_ONE_ZONE, BEST_ZONES, OURS, POLICIES, Policy, Rule
+from aaml.telemetry.tables import show, table
+
+OPTIMUM = "optimum"
+RESULTS = "results.csv"
+_NUMBERS = ("score", "late", "never late", "of what can be won")
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a policy comes to on a set of cases.
+
+    `dollars` and `score` are the published evaluator's, `late` how many cases are done after their deadline by then,
+    `latest_s` by how much at most. `strict_dollars` and `strict_score` are those where none is late, each tick at its
+    own zone's price. The optimum knows the future and is never late; it has no figures of the first kind.
+    """
+
+    cases: str
+    policy: str
+    count: int
+    dollars: float
+    score: float
+    late: int
+    latest_s: float
+    strict_dollars: float
+    strict_score: float
+    strict_late: int
+
+
+def parse_cases(names: Sequence[str]) -> list[str]:
+    """Return names of cases, all where there is none. Raises `UserError` with those that there are."""
+    return _known("cases", names, NAMES)
+
+
+def parse_policies(names: Sequence[str], rule: Rule | None = None) -> list[Policy]:
+    """Return policies by name, all where there is none, ours with the numbers of `rule`."""
+    chosen = [POLICIES[name] for name in _known("policy", names, POLICIES)]
+    return [replace(each, numbers=rule) if rule and each.name == OURS else each for each in chosen]
+
+
+def _known(field: str, names: Sequence[str], known: Mapping[str, object]) -> list[str]:
+    for name in names:
+        if name not in known:
+            raise bad_value(field, name, f"one of {', '.join(known)}")
+    return list(dict.fromkeys(names or known))
+
+
+def carry_out(names: Sequence[str], policies: Sequence[Policy]) -> Iterator[list[Figures]]:
+    """Yield the figures of one set of cases after the other, those of the best published policy and the optimum too."""
+    for name in names:
+        cases, best = published(name), POLICIES[best_published(name)]
+        with_best = policies if best in policies else [*policies, best]
+        yield [*(figures(name, each, cases) for each in with_best), optimum_figures(name, cases)]
+
+
+def best_published(cases: str) -> str:
+    """Return the name of the best published policy on cases."""
+    return BEST_ZONES if cases == NINE_ZONES else BEST_ONE_ZONE
+
+
+def figures(name: str, policy: Policy, cases: Cases) -> Figures:
+    """Return what a policy comes to on cases."""
+    loose, strict = (play(cases, policy, strict=strict) for strict in (False, True))
+    late, dollars = loose[:, RESULT.late_s], strict[:, RESULT.dollars]
+    published_dollars = loose[:, RESULT.published_dollars]
+    return Figures(
+        name, policy.name, len(late), cases.mean(published_dollars), cases.score(published_dollars),
+        int((late > 0).sum()), float(late.max()), cases.mean(dollars), cases.score(dollars),
+        int((strict[:, RESULT.late_s] > 0).sum()),
+    )  # fmt: skip
+
+
+def optimum_figures(name: str, cases: Cases) -> Figures:
+    """Return what somebody comes to who knows the future."""
+    dollars = optimum(cases)
+    nothing = float("nan")
+    return Figures(name, OPTIMUM, len(dollars), nothing, nothing, 0, 0.0, cases.mean(dollars), cases.score(dollars), 0)
+
+
+def keep(found: Iterable[Figures], folder: Path) -> Path:
+    """Append a row for each to results.csv in a folder; returns its path."""
+    for each in found:
+        append_row(folder / RESULTS, asdict(each))
+    return folder / RESULTS
+
+
+def won(each: Figures, found: Sequence[Figures]) -> float:
+    """Return how far a policy is on the way from the best published one, never late, to the optimum."""
+    score = {other.policy: other.strict_score for other in found}
+    best = score[best_published(each.cases)]
+    return (each.strict_score - best) / (score[OPTIMUM] - best)
+
+
+def tell(found: Sequence[Figures]) -> None:
+    """Print the figures of one set of cases."""
+    rows = [
+        (
+            each.policy, "" if np.isnan(each.score) else f"{each.score:.2f}",
+            f"{each.late} (by {each.latest_s:.0f} s)" if each.late else "0", f"{each.strict_score:.2f}",
+            f"{won(each, found):.0%}",
+        )
+        for each in found
+    ]  # fmt: skip
+    show("", f"{found[0].cases}: {NAMES[found[0].cases]}", table(["policy", *_NUMBERS], rows, right=_NUMBERS))

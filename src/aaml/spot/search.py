@@ -1,0 +1,161 @@
+"""Searching the numbers of our rule, on cases that share nothing with the published ones.
+
+They are cut from the nine zones of 2023 where no published run plays: one zone at a time, at its own speed and twice as
+fast (the zones of 2022 change twice as often), each deadline with each restart overhead; and the six scenarios of
+several zones. The zones of 2022, on which the leaderboard and Frontier-CS judge, are not in it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aaml.errors import bad_value
+from aaml.evaluation.identity import inputs
+from aaml.evaluation.program import program_sha256
+from aaml.files import write_json
+from aaml.outputs import output_file, refuse_overwriting
+from aaml.spot.cases import HOUR_S, SCENARIOS, Cases, cases
+from aaml.spot.play import RESULT, play
+from aaml.spot.policies import OURS, POLICIES, Rule
+from aaml.spot.traces import ZONES, Window, archive, windows_2023
+from aaml.study.page import write_page
+from aaml.study.samplers import CmaEs
+from aaml.study.study import Study, exists, folder_beside
+from aaml.study.trial import Trial
+
+FloatArray = npt.NDArray[np.float64]
+_TICK_S, _PLAYED = 195, 960  # of the record of 2023, and ticks to a deadline of 52 hours: more are never played
+_JUDGED = range(8)  # windows of the published runs
+_SCALE = Rule(0.05, 0.1, 0.03, 1.5, 1.0, 0.17, 0.2, 0.5, 0.5)  # how far numbers go at the beginning, in deviations of 1
+_DEVIATION = 0.5
+_START = Rule(0.1, 0.06, 0.03, 3.5, 2.4, 0.25, 0.3, 1.8, 0.6)
+
+
+@dataclass(frozen=True)
+class SpotSearch:
+    """What to search."""
+
+    out: Path
+    generations: int = 60
+    population: int = 14
+    seed: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where the study is kept."""
+        return folder_beside(self.out)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes a search another one, as JSON-able values."""
+        return {"population": self.population, "seed": self.seed, "program": program_sha256()}
+
+    def inputs(self) -> dict[str, str]:
+        """Return the traces, by contents."""
+        return inputs(files={"traces": (archive(ZONES),)})
+
+
+def training() -> list[Cases]:
+    """Return the sets of cases, each of which counts alike."""
+    one = [
+        one_zone(speed, overheads) for overheads in ((0.02, 0.05, 0.1), (0.2,)) for speed in (1, 2)
+    ]  # fmt: skip
+    return [*one, several_zones()]
+
+
+def one_zone(speed: int, overheads_h: Sequence[float]) -> Cases:
+    """Return cases of one zone each, in ticks of ten minutes that are `speed` times as long in the record."""
+    ticks = 70 * HOUR_S // 600 + 2
+    places = np.round(np.arange(ticks) * 600 * speed / _TICK_S).astype(int)
+    starts = _free(int(places[-1]) + 1, 100)
+    windows = [[Window(start, up[start + places])] for up, _ in _record().values() for start in starts]
+    rows = [
+        (place, deadline * HOUR_S, round(overhead * HOUR_S))
+        for overhead in overheads_h for place in range(len(windows)) for deadline in (52, 70)
+    ]  # fmt: skip
+    return cases(windows, rows, [""] * len(rows), 600)
+
+
+def several_zones() -> Cases:
+    """Return cases of the six scenarios."""
+    record, ticks = _record(), _PLAYED + 60
+    windows = [
+        [Window(start, record[zone][0][start : start + ticks], record[zone][1][start]) for zone in zones]
+        for zones, _ in SCENARIOS for start in _free(_PLAYED, 160)
+    ]  # fmt: skip
+    return cases(windows, [(place, 52 * HOUR_S, 720) for place in range(len(windows))], [""] * len(windows), _TICK_S)
+
+
+def _record() -> dict[str, tuple[npt.NDArray[np.bool_], FloatArray]]:
+    """Return of each zone whether it was up [T], and its dollars an hour [T], put together from its windows."""
+    record = {}
+    for zone, windows in windows_2023().items():
+        length = max(each.start + len(each.up) for each in windows)
+        up, price = np.zeros(length, dtype=np.bool_), np.zeros(length)
+        for each in sorted(windows, key=lambda window: window.start):
+            place = slice(each.start, each.start + len(each.up))
+            up[place], price[place] = each.up, each.dollars_per_hour
+        record[zone] = (up, price)
+    return record
+
+
+def _free(ticks: int, step: int) -> list[int]:
+    """Return starts from which so many ticks of the record touch no published run."""
+    windows = windows_2023()[SCENARIOS[0][0][0]]
+    judged = [windows[number].start for number in _JUDGED]
+    last = max(each.start + len(each.up) for each in windows) - max(ticks, _PLAYED + 60)
+    return [
+        start for start in range(0, last, step) if all(start + ticks <= at or start >= at + _PLAYED for at in judged)
+    ]
+
+
+def search(
+    settings: SpotSearch, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
+) -> tuple[Rule, int]:
+    """Search, and return the last mean with how many generations there were.
+
+    The file holds the mean after every generation. The same settings give the same file. Raises `UserError` for
+    settings that nothing can be done with.
+    """
+    if settings.out.suffix != ".json":
+        raise bad_value("out", str(settings.out), "a file that ends in .json")
+    with output_file(settings.out):
+        refuse_overwriting([settings.out], [], going_on=exists(settings.folder))
+        sampler = CmaEs(
+            np.zeros(len(astuple(_SCALE))), population=settings.population, deviation=_DEVIATION, seed=settings.seed
+        )
+        sets = training()
+
+        def evaluate(vectors: Sequence[FloatArray], _number: int, _known: object) -> list[Trial[FloatArray]]:
+            return [Trial(each, (-mean_score(of_vector(each), sets),)) for each in vectors]
+
+        def after(_number: int) -> str:
+            rule = of_vector(sampler.means[-1])
+            write_json(settings.out, asdict(rule))
+            return f"score={mean_score(rule, sets):.3f}"
+
+        with Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study:
+            done = study.optimize(
+                sampler, evaluate, settings.generations, name="search spot", stopped=stopped, after=after
+            )
+            if study.trials:
+                write_page(
+                    study, "A rule for spot capacity", (), settings.to_dict(), ("mean score, negative",), [settings.out]
+                )
+    return of_vector(sampler.means[-1]), done
+
+
+def mean_score(rule: Rule, sets: Sequence[Cases]) -> float:
+    """Return the mean of the scores on sets of cases, each tick of spot at its own zone's price."""
+    policy = replace(POLICIES[OURS], numbers=rule)
+    return float(np.mean([each.score(play(each, policy, strict=True)[:, RESULT.dollars]) for each in sets]))
+
+
+def of_vector(vector: FloatArray) -> Rule:
+    """Return the rule of a vector: how far each number is from where the search begins."""
+    found = np.array(astuple(_START)) + vector * np.array(astuple(_SCALE))
+    found[-2:] = np.maximum(found[-2:], 0.01)
+    return Rule(*np.round(found, 4).tolist())
