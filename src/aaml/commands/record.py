@@ -17,6 +17,7 @@ from aaml.outputs import writes
 from aaml.settings import Count, Positive, Settings
 
 _TABLE = ".csv"
+_KINDS = {"node": "events of nodes", "pod": "of pods", "bound": "binds", "ended": "ends"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ def _trace(args: Args, folder: Path) -> int:
             raise
         finally:
             bar.close()
-    print(f"{folder}: {', '.join(f'{count} {kind}' for kind, count in sorted(record.counts.items()))}")
+    events = {text: record.counts.get(kind, 0) for kind, text in _KINDS.items()}
+    print(f"{folder}: {', '.join(f'{count} {text}' for text, count in events.items())}")
+    print(f"next: aaml trace summary {folder}")
     return ended.service_status
 
 

@@ -87,15 +87,21 @@ def _follow(trace: Trace) -> tuple[int, dict[str, float]]:
     used, offered = np.zeros(2), np.zeros(2)
     state = follower.state
     columns = [state.resource_index[CPU], state.resource_index[MEMORY]]
-    for event in trace.events:
-        if event.at > now_s and len(state):
-            held_s = event.at - now_s - _overlap(trace.gaps, now_s, event.at)
+
+    def until(then_s: float) -> None:
+        nonlocal used, offered, now_s
+        if then_s > now_s and len(state):
+            lasted_s = then_s - now_s - _overlap(trace.gaps, now_s, then_s)
             rows = state.capacity
-            used += held_s * state.requested[rows][:, columns].sum(axis=0)
-            offered += held_s * state.allocatable[rows][:, columns].sum(axis=0)
-        now_s = max(now_s, event.at)
+            used += lasted_s * state.requested[rows][:, columns].sum(axis=0)
+            offered += lasted_s * state.allocatable[rows][:, columns].sum(axis=0)
+        now_s = max(now_s, then_s)
+
+    for event in trace.events:
+        until(event.at)
         follower.apply(event)
         most = max(most, len(state))
+    until(trace.end_s)
     shares = np.divide(used, offered, out=np.zeros(2), where=offered > 0)
     return most, {CPU: float(shares[0]), MEMORY: float(shares[1])}
 

@@ -5,6 +5,7 @@ import pytest
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError
 from aaml.workload.trace.events import Began, Listed, Lost, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen, Watched
+from aaml.workload.trace.summary import summarise
 from aaml.workload.trace.trace import Follower, Trace
 
 A, B = Node("a", {"cpu": 1000, "pods": 9}), Node("b", {"cpu": 1000, "pods": 9})
@@ -29,6 +30,17 @@ def test_a_pod_has_the_times_at_which_things_happened_from_the_traces_beginning(
     assert (life.node_name, life.how, life.found) == ("a", "succeeded", False)
     assert (trace.began_s, trace.end_s, trace.gaps) == (1000.0, 10.0, ())
     assert trace.schedulers == {"default-scheduler": 1}
+
+
+def test_the_mean_load_of_a_trace_counts_the_time_after_its_last_event():
+    """A tenth of the node is requested from 0 to 30 s, two tenths from then to the end at 40 s."""
+    trace = Trace.of([
+        *begin(1000.0, NodeSeen(at=1000.0, node=A), PodSeen(at=900.0, pod=pod("p", 900.0)),
+               PodBound(at=905.0, uid="default/p", node_name="a", found=True)),
+        PodSeen(at=1030.0, pod=pod("q", 1030.0)), PodBound(at=1030.0, uid="default/q", node_name="a"),
+        Watched(at=1040.0),
+    ])  # fmt: skip
+    assert summarise(trace).load["cpu"] == pytest.approx((30 * 0.1 + 10 * 0.2) / 40)
 
 
 def test_what_was_there_before_has_its_times_from_before_the_trace():
