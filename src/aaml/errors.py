@@ -1,8 +1,10 @@
 """The one exception that a person's mistake ends in: a clear line, exit status 2, no traceback."""
 
 import re
+import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 _NAMES = "one of "
 _WHOLE = "a whole number"
@@ -39,6 +41,14 @@ def _whole_number(text: str) -> str:
         return ""
     number = float(text)
     return f"; did you mean {int(number)}?" if number.is_integer() else ""
+
+
+def failure_of(error: Exception, *files: Path) -> str:
+    """Return a failure of a person's own code as one line, with the last line of their `files` that took part."""
+    known = set(map(str, files))
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename in known]
+    place = f"line {lines[-1]}: {type(error).__name__}: " if lines else ""
+    return f"{place}{' '.join(str(error).split())}"
 
 
 class StoppedError(Exception):

@@ -190,6 +190,10 @@ def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
     if missing := re.match(r"Missing from .*?: \S+ (.*?)\.? \(required\)", message):
         name = next((row.name for row in known if " ".join(row.help.split()).startswith(missing[1])), "command")
         return f"{name}: is missing; expected {re.sub('^[A-Z](?![A-Z])', lambda first: first[0].lower(), missing[1])}"
+    if empty := re.match(r"Missing value for argument '--([\w-]+)'", message):
+        field = empty[1].replace("-", "_")
+        taken = next((row.accepted for row in known if row.name == field), "a value")
+        return f"{field}: needs a value; expected {taken}"
     if choices := re.match(r"Expected one of \{(.*)\}", message):
         return f"command: is missing; expected one of {choices[1]}"
     if unread := re.match(r"Error parsing --([\w-]+): (.*)", message):

@@ -3,7 +3,6 @@
 import copy
 import logging
 import pickle
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from aaml.cluster.objects import Pod
-from aaml.errors import UserError, bad_value
+from aaml.errors import UserError, bad_value, failure_of
 from aaml.evaluation.bound_names import BOUND_ROWS
 from aaml.evaluation.policies import (
     is_model,
@@ -191,12 +190,9 @@ def _try_out(entry: PolicyEntry, task: Task, file: Path) -> None:
     except UserError:
         raise
     except Exception as error:
-        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
-        place = f"line {lines[-1]}: {type(error).__name__}: " if lines else ""
-        message = " ".join(str(error).split())
         raise UserError(
-            f"policy {entry.spec}: {place}{message}; expected score(context) -> [N], a number for each node, or a "
-            "class with act(context) -> Decision"
+            f"policy {entry.spec}: {failure_of(error, file)}; expected score(context) -> [N], a number for each node, "
+            "or a class with act(context) -> Decision"
         ) from error
 
 

@@ -98,6 +98,8 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
     `seed` is that of ties and of random policies; `expected` are pods like those to come, which some policies weigh
     fragments of GPUs by. Raises `UserError` for what is no policy.
     """
+    if spec.endswith(".py"):
+        raise UserError(f"policy: {spec!r} names no policy of that file; expected FILE.py:NAME, such as {spec}:mine")
     if is_model(spec):
         return load(spec, seed=seed, expected=expected)
     if "/" in spec and origin(spec) == "built-in":

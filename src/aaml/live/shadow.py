@@ -111,7 +111,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         return list(_records(path, whole_lines(path).splitlines()))
     except (OSError, UnicodeDecodeError) as error:
-        raise bad_value("report", str(path), f"a readable shadow log ({error})") from error
+        why = getattr(error, "strerror", None) or error
+        raise bad_value("report", str(path), f"a readable shadow log ({why})") from error
 
 
 def report(records: Iterable[Record]) -> ShadowReport:

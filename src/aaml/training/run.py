@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaml.errors import UserError, bad_value
+from aaml.errors import UserError, bad_value, failure_of
 from aaml.evaluation.identity import inputs, same_inputs
 from aaml.evaluation.page import written
 from aaml.evaluation.policies import load
@@ -26,7 +26,7 @@ from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_config
 from aaml.training.report import write_training_report
-from aaml.training.rollouts import EnvFactory
+from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
@@ -34,6 +34,7 @@ from aaml.training.validation import VALIDATION_SEEDS, Progress
 from aaml.workload.traces import pod_list
 
 RUNS = Path("runs")
+_TRIED = 5  # pods
 _MADE_OF = "made_of"  # the version of AAML in config.json
 _log = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         if isinstance(config.agent, NetworkAgent):
             config.check_method()
         factory = EnvFactory(config.env_config)  # what cannot be made is told before there is a folder
-        factory.reward()
+        _try_reward(config, factory)
         if config.start is not None:
             _check_start(config, factory)
         for spec in {config.reference, config.rollout} - {"", "agent"}:
@@ -169,6 +170,22 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
     return _same_run(config, known, path, whole=whole), RunFolder.open(path)
+
+
+def _try_reward(config: TrainConfig, factory: EnvFactory) -> None:
+    """Let a reward decide on a few pods, where it is a person's own. Raises `UserError` where that fails."""
+    reward = factory.reward()
+    files = [Path(part.rpartition(".py:")[0] + ".py").resolve() for part in config.reward.split(",") if ".py:" in part]
+    if not files:
+        return
+    try:
+        cluster = factory.build(TRAINING_SEEDS, config.sizes[0])
+        play(cluster, factory.policy(config.reference), reward, max_decisions=_TRIED)
+    except UserError:
+        raise
+    except Exception as error:
+        accepted = "a number from (state), which is a potential, or from (context, node)"
+        raise UserError(f"reward {config.reward}: {failure_of(error, *files)}; expected {accepted}") from error
 
 
 def _same_run(config: TrainConfig, known: Mapping[str, Any], path: Path, *, whole: bool) -> TrainConfig:

@@ -98,6 +98,14 @@ def test_a_run_that_learned_nothing_better_says_so_in_its_last_line_and_on_its_p
     assert said in (out / "report.html").read_text()
 
 
+def test_a_typo_in_a_reward_of_ones_own_is_one_line_before_there_is_a_folder(tmp_path):
+    (tmp_path / "mine.py").write_text("def mine(context, node):\n    return context.nodse[node]\n")
+    wrong = rf"reward balance=1,{tmp_path}/mine.py:mine=0.5: line 2: AttributeError: .*'nodse'; expected a number from"
+    with pytest.raises(UserError, match=wrong):
+        open_run(small(reward=f"balance=1,{tmp_path}/mine.py:mine=0.5"), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_model_file_is_a_teacher_too(tmp_path):
     save_linear(LinearPolicy(start_weights("least-allocated")), tmp_path / "scorer.json")
     trainer, _ = train(small(teacher=str(tmp_path / "scorer.json")), tmp_path / "first")
