@@ -225,6 +225,7 @@ class BatchedEnv:
         sizes = (
             {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
+            | dict.fromkeys("YZ", 0)
             | {"R": 4, "n": len(NODE), "o": len(OFFER)}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
@@ -414,8 +415,9 @@ class BatchedEnv:
                 pods = own["T"]
                 own |= {letter: max(size, pods // _OF_PODS[letter]) for letter, size in _FIRST_SIZES.items()} | {
                     "K": len(plan.supply.offers), "U": plan.supply.budgets.shape[1], "V": len(plan.supply.corners),
-                    "H": len(plan.supply.carbon),
+                    "H": len(plan.supply.carbon), "G": plan.supply.devices.shape[1],
                 }  # fmt: skip
+                own |= {"Y": pods, "Z": own["K"]} if plan.supply.may.size else {"Y": 0, "Z": 0}
                 self._elastic = True
             self._check_kind(plan)
             sizes |= {letter: max(sizes[letter], size) for letter, size in own.items()}
@@ -483,11 +485,15 @@ class BatchedEnv:
             _put_order(pool.terms, slot, self._queue_sort)
         put(pool.offers[slot], supply.offers)
         put(pool.prices[slot], supply.prices)
-        put(pool.corners[slot], supply.corners)
         put(pool.carbon[slot], np.asarray(supply.carbon, dtype=np.float64))
         put(pool.budgets[slot], supply.budgets)
         put(pool.pods[slot], supply.pods)
         put(pool.kept_s[slot], supply.kept_s)
+        pool.devices[slot], pool.may[slot], pool.corners[slot] = 0, True, 0.0
+        put(pool.corners[slot], supply.corners)
+        put(pool.devices[slot], supply.devices)
+        put(pool.may[slot], supply.may)
+        pool.models[slot, : len(supply.models)] = [self._models.index(name) for name in supply.models]
         pool.evicting[slot] = eviction(0)  # pods of compiled episodes have no priority
         self._draw(slot, supply)
 
@@ -509,7 +515,8 @@ class BatchedEnv:
             self._load_supply(slot, plan.supply)
         pool, state = self._pool, plan.fleet.state
         mean_cpu, mean_memory = plan.fleet.mean_size
-        sizes = len(state), len(plan.arrival_s), state.gpu_count.any()
+        has_gpus = state.gpu_count.any() or (plan.supply is not None and plan.supply.devices.any())
+        sizes = len(state), len(plan.arrival_s), has_gpus
         pool.episodes[slot] = (*sizes, plan.supply is not None, plan.until_s, mean_cpu, mean_memory)
         pool.allocatable[slot] = 0  # resources of other plans are columns too
         put(pool.allocatable[slot], state.allocatable)
@@ -544,7 +551,7 @@ class BatchedEnv:
 
     def _end(self, row: int) -> Ended:
         """Take down how a row's episode ended."""
-        pool, rows, view = self._pool, self._rows, self._view
+        rows, view = self._rows, self._view
         at = rows.progress[row]
         slot, now_s, seconds = at["slot"], float(at["now_s"]), float(at["seconds"])
         n = int(at["nodes"])
@@ -558,7 +565,7 @@ class BatchedEnv:
         means = (rows.totals[row] / seconds).tolist() if seconds else [float("nan")] * len(AVERAGED)
         usage = measure_usage(
             rows.allocatable[row, :n], rows.requested[row, :n], rows.node_flags[row, NODE_FLAGS.capacity, :n],
-            rows.gpu_free[row, :n], pool.node_facts[slot, NODE_FACTS.gpu_count],
+            rows.gpu_free[row, :n], rows.node_facts[row, NODE_FACTS.gpu_count, :n],
         )  # fmt: skip
         return Ended(
             row,

@@ -151,6 +151,8 @@ def begin(pool, rows, env, owned, b):  # type: ignore[no-untyped-def]  # noqa: A
             nodes.allocatable[i, r] = pool.allocatable[w, i, r]
         for k in range(pool.node_flags.shape[1]):
             rows.node_flags[b, k, i] = pool.node_flags[w, k, i]
+        for k in range(pool.node_facts.shape[1]):
+            rows.node_facts[b, k, i] = pool.node_facts[w, k, i]
         for g in range(nodes.gpu_free.shape[1]):
             nodes.gpu_free[i, g] = DEVICE_MILLI if g < nodes.gpu_count[i] else 0
     for pod in range(arriving):

@@ -176,6 +176,8 @@ class Plan:
             raise UserError("compiled episodes in which nodes are bought begin without a node")
         for name in supply.catalogue.resources:
             fleet.state.request_vector(Pod("none", requests={name: 0}))  # so that there is a column for it
+        known = fleet.state.gpu_models
+        known += [name for name in sorted({kind.gpu_model for kind in supply.catalogue.types}) if name not in known]
         plan = cls.of(fleet, cluster.workload, cluster.until_s, lifetime_model)
         return replace(plan, supply=SupplyPlan.of(supply, fleet.state, cluster.workload))
 

@@ -93,6 +93,7 @@ class Rows(NamedTuple):
     progress: RecordArray
     totals: FloatArray
     allocatable: IntArray
+    node_facts: IntArray
     node_flags: BoolArray
     requested: IntArray
     gpu_free: IntArray
@@ -225,7 +226,7 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     w = at.slot
     episode = pool.episodes[w]
     n = rows.allocatable.shape[1] if episode.elastic else episode.nodes
-    facts, flags, worth = pool.node_facts[w], rows.node_flags[b], rows.worth[b]
+    facts, flags, worth = rows.node_facts[b], rows.node_flags[b], rows.worth[b]
     times, own, states, since = pool.pod_times[w], pool.pod_facts[w], rows.pods[b], rows.times[b]
     nodes = Nodes(
         rows.allocatable[b, :n], rows.requested[b, :n], rows.gpu_free[b, :n], facts[NODE_FACTS.gpu_count],
@@ -259,7 +260,8 @@ _LAYOUT: Layout = {
         "pod_times": (_F, "W7T"), "pod_facts": (_I, "W3T"), "shapes": (_I, "WSq"),
     },
     "Rows": {
-        "progress": (PROGRESS, "B"), "totals": (_F, "Ba"), "allocatable": (_I, "BNR"), "node_flags": (_B, "BcN"),
+        "progress": (PROGRESS, "B"), "totals": (_F, "Ba"), "allocatable": (_I, "BNR"), "node_facts": (_I, "B2N"),
+        "node_flags": (_B, "BcN"),
         "requested": (_I, "BNR"), "gpu_free": (_I, "BNG"), "owners": (_S, "BON"), "pods": (_S, "B7T"),
         "times": (_F, "B6T"), "blocked": (_I, "BS"), "worth": (_F, "B3N"),
     },

@@ -19,6 +19,7 @@ from aaml.nodes.rows import (
     NODE_TIME,
     NOTHING,
     OFFER,
+    PLAN_SPOT,
     POD,
     POD_TIME,
     REPLACES,
@@ -26,6 +27,7 @@ from aaml.nodes.rows import (
     TRAIT,
     kept_pods,
 )
+from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
 
@@ -38,7 +40,7 @@ def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     at = own.seen.at
     at.alive, at.bought, at.sequence, at.events, at.ends = 0, 0, 0, 0, 0
     at.method, at.planned, at.replaces, at.used, at.batch, at.firsts, at.noted = 0, 0, 0, 0, 1, 0, 0
-    at.cpu_milli, at.memory_bytes, at.metered_s, at.price, at.watts = 0, 0, 0.0, 0.0, 0.0
+    at.cpu_milli, at.memory_bytes, at.gpu_milli, at.metered_s, at.price, at.watts = 0, 0, 0, 0.0, 0.0, 0.0
     at.ready, at.released, at.replaced, at.replaced_too, at.replaced_s = 0, 0, -1, -1, -np.inf
     at.slower, at.loaded_s, at.load, at.fast_load, at.slow_load = 1.0, -np.inf, 0.0, 0.0, 0.0
     at.cpu_worth, at.memory_worth, at.gpu_worth, at.drained_s, at.nothing_s = 0.0, 0.0, 0.0, -np.inf, np.nan
@@ -100,7 +102,8 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
             break
         number = np.int64(-1)
         for k in range(count):
-            number = _buy(env, own, np.int64(work.rule.bought[k]))
+            kind = np.int64(work.rule.bought[k])
+            number = _buy(env, own, kind, orders == REPLACES and own.seen.plan_types[kind] == PLAN_SPOT)
         if orders != BUYS:
             _let_go(env, own, settings, late, orders, number)
             happened = True
@@ -157,7 +160,7 @@ def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: 
     for row in range(env.at.nodes):
         number = own.seen.nodes[NODE.in_row, row]
         last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
-        paid[PAID.price, row] = own.seen.offers[OFFER.price, own.seen.nodes[NODE.kind, number]]
+        paid[PAID.price, row] = own.seen.paid[number]
         paid[PAID.launched_s, row] = own.seen.node_times[NODE_TIME.launched_s, number]
         paid[PAID.quiet_since_s, row] = (
             own.seen.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
@@ -171,16 +174,18 @@ def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: 
 
 
 @section
-def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Buy a node of a type; returns its number."""
+def _buy(env, own, kind, as_spot):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Buy a node of a type, in the cheapest way or as spot; returns its number."""
     at, now_s, terms = own.seen.at, env.at.now_s, own.seen.terms
     number = at.bought
     for column in (NODE.row, NODE.first, NODE.last, NODE.replaced, NODE.next_replaced):
         own.seen.nodes[column, number] = -1
-    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept, NODE.awhile, NODE.spot):
+    for column in (NODE.deleting, NODE.asked, NODE.pods, NODE.kept, NODE.awhile):
         own.seen.nodes[column, number] = 0
     own.seen.nodes[NODE.kind, number], own.seen.node_times[NODE_TIME.launched_s, number] = kind, now_s
-    own.seen.paid[number] = own.seen.offers[OFFER.price, kind]
+    spot, price = own.seen.offers[OFFER.spot, kind], own.seen.offers[OFFER.price, kind]
+    own.seen.nodes[NODE.spot, number] = as_spot or spot == price
+    own.seen.paid[number] = spot if as_spot else price
     for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
         own.seen.node_times[column, number] = np.nan
     for column in (NODE_TIME.nominated_s, NODE_TIME.again_s):
@@ -194,7 +199,7 @@ def _buy(env, own, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     own.seen.nodes[NODE.by_name, place] = number
     at.alive += 1
     at.bought += 1
-    meter.launched(own.seen.at, own.seen.offers[OFFER.price, kind], own.seen.offers[OFFER.watts_idle, kind])
+    meter.launched(own.seen.at, own.seen.paid[number], own.seen.offers[OFFER.watts_idle, kind])
     at.changed_s = now_s
     _push(own, now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number], _READY, number)
     return number
@@ -263,6 +268,7 @@ def _happen(env, own, settings, late, kind, subject):  # type: ignore[no-untyped
         env.pods.node[subject] = WAITS
         env.pods.failures[subject] = 0
         env.at.recreated += 1
+        env.at.gpu_waiting += _gpu_milli(env, subject)
         env.pods.since_s[subject] = env.at.now_s + delay_s(env, own, subject)
         enqueue(env, subject)
         return True
@@ -298,6 +304,11 @@ def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
     own.seen.nodes[NODE.row, number], own.seen.nodes[NODE.in_row, row] = row, number
     for r in range(cluster.allocatable.shape[1]):
         cluster.allocatable[row, r], cluster.requested[row, r] = own.seen.room[own.seen.nodes[NODE.kind, number], r], 0
+    kind = own.seen.nodes[NODE.kind, number]
+    cluster.gpu_count[row], cluster.gpu_model[row] = 0, own.models[kind]
+    for g in range(cluster.gpu_free.shape[1]):
+        cluster.gpu_free[row, g] = own.seen.devices[kind, g]
+        cluster.gpu_count[row] += own.seen.devices[kind, g] > 0
     cluster.cordoned[row], cluster.capacity[row] = False, True
     cluster.allowed[:, row] = True
     cluster.owners[:, row] = 0
@@ -357,7 +368,7 @@ def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN00
     run_meter(own, now_s)
     at.alive -= 1
     kind = own.seen.nodes[NODE.kind, number]
-    meter.gone(own.seen.at, own.seen.offers[OFFER.price, kind], own.seen.offers[OFFER.watts_idle, kind])
+    meter.gone(own.seen.at, own.seen.paid[number], own.seen.offers[OFFER.watts_idle, kind])
     _take_out(own.seen.nodes[NODE.alive], at.alive, number)
     _take_out(own.seen.nodes[NODE.by_name], at.alive, number)
     own.seen.node_times[NODE_TIME.draining_s, number] = np.nan
@@ -371,11 +382,16 @@ def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN00
         for r in range(cluster.allocatable.shape[1]):
             cluster.allocatable[row, r] = cluster.allocatable[row + 1, r]
             cluster.requested[row, r] = cluster.requested[row + 1, r]
+        cluster.gpu_count[row], cluster.gpu_model[row] = cluster.gpu_count[row + 1], cluster.gpu_model[row + 1]
+        for g in range(cluster.gpu_free.shape[1]):
+            cluster.gpu_free[row, g] = cluster.gpu_free[row + 1, g]
         for kind in range(len(cluster.allowed)):
             cluster.allowed[kind, row] = cluster.allowed[kind, row + 1]
         for owner in range(len(cluster.owners)):
             cluster.owners[owner, row] = cluster.owners[owner, row + 1]
-    cluster.capacity[n] = False
+    cluster.capacity[n], cluster.gpu_count[n] = False, 0
+    for g in range(cluster.gpu_free.shape[1]):
+        cluster.gpu_free[n, g] = 0
     env.at.nodes = n
     activate(env)
 
@@ -439,6 +455,10 @@ def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     row, shape = own.seen.nodes[NODE.row, number], env.shapes[env.pods.shape[pod]]
     for r in range(env.nodes.requested.shape[1]):
         env.nodes.requested[row, r] -= shape[SHAPE_REQUEST + r]
+    if shape[SHAPE_MILLI] > 0:
+        for g in range(env.nodes.gpu_free.shape[1]):
+            if (env.pods.devices[pod] >> g) & 1:
+                env.nodes.gpu_free[row, g] += shape[SHAPE_MILLI]
     if env.pods.owner[pod] >= 0:
         env.nodes.owners[env.pods.owner[pod], row] -= 1
     if own.seen.pods[POD.before, pod] >= 0:
@@ -460,14 +480,20 @@ def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 
 
 @part
+def _gpu_milli(env, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the thousandths of GPUs that a pod asks for."""
+    shape = env.shapes[env.pods.shape[pod]]
+    return shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
+
+
+@part
 def _observe(env, own, pod, number, sign):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """A pod is bound to a node, or has left it."""
     now_s, shape = env.at.now_s, env.shapes[env.pods.shape[pod]]
     run_meter(own, now_s)
     cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]
-    meter.placed(
-        own.seen.at, cpu, memory, 0, own.seen.offers[OFFER.watts_per_core, own.seen.nodes[NODE.kind, number]], sign
-    )
+    watts = own.seen.offers[OFFER.watts_per_core, own.seen.nodes[NODE.kind, number]]
+    meter.placed(own.seen.at, cpu, memory, _gpu_milli(env, pod), watts, sign)
     own.seen.at.changed_s = now_s
     last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
     if np.isnan(last_s) or now_s - np.floor(last_s) >= own.seen.terms.pod_event_s:

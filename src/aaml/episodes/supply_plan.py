@@ -53,6 +53,9 @@ class SupplyPlan:
     pods         int64 [4, T]   columns of `TRAIT`
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
+    devices      int64 [K, G]   thousandths of each GPU of a type
+    models       str [K]        the model of a type's GPUs
+    may          bool [T, K]    which types a pod's GPU models allow; [0, 0] where none names any
     ===========  =============  ====================================================================================
 
     `catalogue`: what may be bought, which may be less than what `supply` knows. `policy`: who buys, None for Karpenter.
@@ -68,6 +71,9 @@ class SupplyPlan:
     pods: IntArray
     kept_s: FloatArray
     budgets: IntArray
+    devices: IntArray
+    models: tuple[str, ...]
+    may: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, supply: Supply, state: ClusterState, workload: Workload) -> "SupplyPlan":
@@ -103,12 +109,16 @@ class SupplyPlan:
         for number, kind in enumerate(catalogue.types):
             for name, amount in kind.allocatable:
                 offers[number, state.resource_index[name]] = amount
-        prices = Sold.of(catalogue, 0.0 if policy is None else policy.size_power).offers
+        sold = Sold.of(catalogue, 0.0 if policy is None else policy.size_power)
+        models = tuple(kind.gpu_model for kind in catalogue.types)
+        may = np.ones((0, 0), np.bool_)
+        if any(pod.gpu.models for pod in workload.pods):
+            may = np.array([[not pod.gpu.models or name in pod.gpu.models for name in models] for pod in workload.pods])
         return cls(
-            supply, catalogue, karpenter, policy, buyer.first_look_s, offers, prices,
+            supply, catalogue, karpenter, policy, buyer.first_look_s, offers, sold.offers,
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
-            budgets_of(karpenter),
+            budgets_of(karpenter), sold.devices, models, may,
         )  # fmt: skip
 
     @property
@@ -172,8 +182,11 @@ class SupplyPlan:
 def _refuse_unless_plain(catalogue: Catalogue) -> None:
     if len(catalogue.numbers) < len(catalogue) or len(catalogue) > _MOST_TYPES:
         raise UserError(f"compiled episodes know at most {_MOST_TYPES} instance types, of a name each")
-    if catalogue.gpu_count.any():
-        raise UserError("compiled episodes buy no GPUs")
     for kind in catalogue.types:
-        if any(each.capacity_type != "on-demand" for each in kind.offerings):
-            raise UserError(f"instance type {kind.name}: compiled episodes buy on demand alone")
+        ways = {each.capacity_type for each in kind.launched}
+        if "reserved" in {each.capacity_type for each in kind.offerings}:
+            raise UserError(f"instance type {kind.name}: compiled episodes buy no reserved capacity")
+        if len(ways) > 1:
+            raise UserError(
+                f"instance type {kind.name}: compiled episodes tell {' and '.join(sorted(ways))} apart by price"
+            )

@@ -31,6 +31,7 @@ class SupplyPool(NamedTuple):
     kept_s: Any
     evicting: Any
     devices: Any
+    models: Any
     may: Any
     on_sale: Any
     stays: Any
@@ -72,6 +73,7 @@ class Owned(NamedTuple):
     """An environment's nodes and who provisions them, as views: a cluster as rules see it, and what is to come."""
 
     seen: Seen
+    models: Any
     carbon: Any
     spreads: Any
     events: Heap
@@ -90,7 +92,12 @@ def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
         rows.blocked[b], rows.stuck[b], pool.stays[w],
     )  # fmt: skip
     return Owned(
-        seen, pool.carbon[w], pool.spreads[w], Heap(rows.event_s[b], rows.events[b]), Heap(rows.end_s[b], rows.ends[b])
+        seen,
+        pool.models[w],
+        pool.carbon[w],
+        pool.spreads[w],
+        Heap(rows.event_s[b], rows.events[b]),
+        Heap(rows.end_s[b], rows.ends[b]),
     )
 
 
@@ -104,10 +111,10 @@ def run_meter(own, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
-        "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "WoK"), "corners": (_F, "WV2"),
+        "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "WoK"), "corners": (_F, "WV3"),
         "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W4T"),
-        "kept_s": (_F, "WT"), "evicting": (_F, "WT"), "devices": (_I, "WKG"), "may": (_B, "W00"), "on_sale": (_B, "W0"),
-        "stays": (_B, "W0"),
+        "kept_s": (_F, "WT"), "evicting": (_F, "WT"), "devices": (_I, "WKG"), "models": (_I, "WK"), "may": (_B, "WYZ"),
+        "on_sale": (_B, "W0"), "stays": (_B, "W0"),
     },
     "SupplyRows": {
         "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),
@@ -116,4 +123,5 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     },
     "RuleWork": WORK_LAYOUT,
 }  # fmt: skip
-"""As in `aaml.episodes.rows`; `n`: the columns of `NODE`, `o`: those of `OFFER`. Where a size is 0, nothing is told."""
+"""As in `aaml.episodes.rows`; Y and Z: T and K where pods name GPU models, else 0; `n`: the columns of `NODE`, `o`: of
+`OFFER`. Where a size is 0, nothing is told."""

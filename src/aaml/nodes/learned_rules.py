@@ -9,7 +9,7 @@ import numpy as np
 
 from aaml.cluster.kernels import part, section, uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.nodes.room import allows, has_room, take_room
+from aaml.nodes.room import allows, allows_node, has_room, take_room
 from aaml.nodes.rows import (
     BUYS,
     DELETES,
@@ -268,7 +268,7 @@ def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noq
     for k in range(count):
         shape, best, least = own.shapes[own.shape_of[pods[k]]], -1, np.inf
         for row in range(rows):
-            if not allows(own.may, pods[k], own.terms.kinds + work.numbers[row]):
+            if not allows_node(own, pods[k], work.numbers[row]):
                 continue
             if has_room(work.left, row, shape, work.gpu_left):
                 left = (work.left[row, CPU_COLUMN] - shape[_CPU]) * work.inverse[row, 0]

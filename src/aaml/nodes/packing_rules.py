@@ -10,7 +10,7 @@ import numpy as np
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import call_packer, part, section
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.nodes.room import allows, has_room, take_room
+from aaml.nodes.room import allows, allows_node, has_room, take_room
 from aaml.nodes.rows import NODE_TIME, OFFER, POD_TIME, SHAPE_REQUEST, TRAIT, measure_room
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.policies.gpu.fit import has_devices, take_devices
@@ -88,7 +88,7 @@ def pack(own, work, room, ready, pods, moving, below):  # type: ignore[no-untype
         shape, held = own.shapes[own.shape_of[pod]], moving and work.held[k]
         place = -1
         for row in range(room):
-            may = (work.quiet[row] or not held) and allows(own.may, pod, own.terms.kinds + work.numbers[row])
+            may = (work.quiet[row] or not held) and allows_node(own, pod, work.numbers[row])
             if may and has_room(work.left, row, shape, work.gpu_left):
                 place = row
                 break

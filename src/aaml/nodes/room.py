@@ -5,7 +5,7 @@ a pod asks for, a row of `shapes` (`aaml.nodes.rows`). `devices` int64 [N, G] ar
 """
 
 from aaml.cluster.kernels import part
-from aaml.nodes.rows import SHAPE_REQUEST
+from aaml.nodes.rows import NODE, SHAPE_REQUEST
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.policies.gpu.fit import has_devices, take_devices
 
@@ -32,5 +32,14 @@ def take_room(left, row, shape, devices):  # type: ignore[no-untyped-def]  # noq
 
 @part
 def allows(may, pod, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Whether a pod's node selector and GPU models allow a type or a node: `may` of `aaml.nodes.rows`."""
+    """Whether a pod's node selector and GPU models allow a type: `may` of `aaml.nodes.rows`."""
     return may.shape[0] == 0 or may[pod, column]
+
+
+@part
+def allows_node(own, pod, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether they allow a node, or a new one: its type less the number of types. Unless it is told, as its type."""
+    column = own.terms.kinds + number
+    if column >= own.may.shape[1] and number >= 0 and own.may.shape[0] > 0:
+        column = own.nodes[NODE.kind, number]
+    return allows(own.may, pod, column)

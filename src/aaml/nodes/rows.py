@@ -29,7 +29,7 @@ devices      int64 [K, G]        thousandths of each GPU of a type
 gpu_left     int64 [rows, G]     thousandths that are left of each GPU
 paid         float64 [L]         dollars an hour of each node
 plan_types   int8 [K]            as what a node may be bought that takes the place of others: `PLAN_NO` and on
-may          bool [T, K + L]     which types and nodes a pod's node selector and GPU models allow
+may          bool [T, K + L]     which types and nodes a pod's node selector and GPU models allow, or [T, K]
 on_sale      bool [K]            which types can be had
 blocked      bool [T]            whether a disruption budget keeps a pod from being evicted now
 stuck        bool [T]            whether one never lets it go

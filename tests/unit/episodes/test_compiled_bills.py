@@ -160,6 +160,22 @@ def every_second_kept(count, rng, seconds):
     return replace(workload, pods=tuple(chain(*zip_longest(kept, workload.pods[1::2])))[: len(workload)]), until_s
 
 
+@pytest.mark.parametrize("autoscaler", [KarpenterSettings(consolidate_after_s=15.0), NodePolicy(eviction_dollars=0.15)])
+def test_gpus_are_bought_and_shared_as_the_simulator_does(autoscaler):
+    metrics = play(replace(BILL_TASKS["bill-openb"], autoscaler=autoscaler), fullest, seed=40, nodes=3, spec=SHOWN)
+    assert all(each["mean_gpu_allocation"] > 0.1 for each in metrics)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("spot_to_spot", [False, True])
+def test_spot_is_bought_where_a_nodepool_allows_it(spot_to_spot, seed):
+    settings = KarpenterSettings(
+        requirements=(), consolidate_after_s=5.0, spot_to_spot_consolidation=spot_to_spot, budgets=("50%",)
+    )
+    metrics = play(replace(BILL, autoscaler=settings), seed=seed, spec=SHOWN)
+    assert all(each["nodes_bought"] > 5 for each in metrics)
+
+
 @pytest.mark.parametrize("grace_s", [0.0, 3.0])
 def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_s):
     told = replace(
@@ -213,9 +229,11 @@ def test_what_is_not_compiled_is_refused():
 
     with pytest.raises(UserError, match="learned nodes, not ClusterAutoscaler"):
         plan(BILL_TASKS["bill-cluster-autoscaler"])
-    cheap = [replace(kind, offerings=(Offering(0.1, "spot"),)) for kind in shipped_catalogue().types]
-    with pytest.raises(UserError, match="on demand alone"):
-        plan(replace(BILL, catalogue=Catalogue(tuple(cheap)), autoscaler=KarpenterSettings(requirements=())))
+    alike = Offering(0.1, "spot"), Offering(0.1, "on-demand")
+    for ways, message in ((alike, "on-demand and spot apart by price"), ((Offering(0.1, "reserved"),), "no reserved")):
+        catalogue = Catalogue(tuple(replace(kind, offerings=ways) for kind in shipped_catalogue().types))
+        with pytest.raises(UserError, match=message):
+            plan(replace(BILL, catalogue=catalogue, autoscaler=KarpenterSettings(requirements=()), fixed_prices=True))
     by_truth = {"observation_spec": ObservationSpec(lifetime_model=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):
