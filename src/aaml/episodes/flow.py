@@ -12,10 +12,11 @@ from aaml.cluster.kernels import uncounted
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.batch import BatchedEnv
 from aaml.episodes.lockstep import begin, bind, expected_s, next_decision, remain
-from aaml.episodes.plan import Beginning, Plan
+from aaml.episodes.plan import Plan
+from aaml.episodes.ports import Beginning
+from aaml.episodes.refusals import check_linear
 from aaml.episodes.rows import env_of
 from aaml.episodes.supply_rows import owned_of
-from aaml.errors import UserError
 from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.policies.heuristics.linear import FEATURES, life_score, plain_score, weigh_into
 from aaml.scheduling.lifetimes import LifetimeModel
@@ -50,9 +51,7 @@ class Flow:
 
         Raises `UserError` for pods that compiled episodes do not know, and for those with GPUs.
         """
-        for pod in cluster.workload.pods:
-            if pod.gpu.count:
-                raise UserError(f"{pod.key}: it has GPUs; a linear scorer's compiled episodes take pods without")
+        check_linear(cluster.workload.pods)
         return cls(Plan.of_cluster(cluster, lifetime_model), lifetime_model)
 
     def play(self, weights: FloatArray, sort: QueueSort = BY_ARRIVAL) -> Mapping[str, float]:

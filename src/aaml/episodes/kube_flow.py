@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import part, uncounted
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
+from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.batch import BatchedEnv
 from aaml.episodes.lockstep import begin, bind, next_decision
-from aaml.episodes.plan import Beginning, Plan
+from aaml.episodes.plan import Plan
+from aaml.episodes.ports import Beginning
 from aaml.episodes.random_bits import draw
+from aaml.episodes.refusals import check_kube_scheduler, check_zones
 from aaml.episodes.rows import env_of
 from aaml.episodes.supply_rows import owned_of
 from aaml.errors import UserError
@@ -48,22 +50,9 @@ class KubeFlow:
         Raises `UserError` for pods and nodes that compiled episodes do not know, and for those that other plugins than
         NodeResourcesFit and NodeResourcesBalancedAllocation tell apart.
         """
-        for node in cluster.state.nodes:
-            if node.images or any(taint.effect == "PreferNoSchedule" for taint in node.taints):
-                raise UserError(
-                    f"{node.name}: it has images or soft taints; compiled episodes of kube-scheduler do not"
-                )
-        for pod in cluster.workload.pods:
-            asked = pod.request(CPU), pod.request(MEMORY)
-            if (
-                not all(asked)
-                or ClusterState.nonzero_request(pod) != asked
-                or pod.nonzero_containers not in (None, asked)
-            ):
-                raise UserError(f"{pod.key}: a container requests no CPU or no memory; those of compiled episodes do")
+        check_kube_scheduler(cluster.state.nodes, cluster.workload.pods)
         plan = Plan.of_cluster(cluster)
-        if plan.supply is not None and len(plan.supply.zones) > 1:
-            raise UserError("compiled episodes of kube-scheduler buy nodes in one zone")
+        check_zones(set() if plan.supply is None else plan.supply.zones)
         return cls(plan)
 
     @staticmethod

@@ -8,17 +8,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
-from aaml.cluster.quantity import PODS
+from aaml.cluster.objects import Node, Pod
 from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, has_untolerated_taint, tolerated
 from aaml.cluster.state import ClusterState
+from aaml.episodes.ports import Beginning
+from aaml.episodes.refusals import check_cluster, check_pod
 from aaml.episodes.supply_plan import SupplyPlan
-from aaml.errors import UserError
 from aaml.policies.gpu.arrays import pod_shape
 from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import mean_size
@@ -52,28 +51,6 @@ class Fleet:
             ],
             dtype=np.bool_,
         )
-
-
-class Beginning(Protocol):
-    """A simulated cluster at its beginning: `aaml.sim.cluster.SimCluster`."""
-
-    workload: Workload
-    until_s: float
-
-    @property
-    def state(self) -> ClusterState:
-        """Its nodes."""
-        ...
-
-    @property
-    def untouched(self) -> bool:
-        """Whether nothing has happened yet, and nothing but pods and nodes' supply is to come."""
-        ...
-
-    @property
-    def supply(self) -> Any:
-        """Who buys and gives back its nodes, None where they stay."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +105,7 @@ class Plan:
         of_owner: list[int] = []
         known: dict[tuple[int, int, int], int] = {}  # by what is told apart fast: objects live as long as the workload
         for pod in workload.pods:
-            _refuse_unless_plain(pod)
+            check_pod(pod)
             same = (id(pod.requests), id(pod.gpu), id(pod.tolerations))
             number = known.get(same, -1)
             if number < 0:
@@ -167,37 +144,13 @@ class Plan:
     @classmethod
     def of_cluster(cls, cluster: Beginning, lifetime_model: LifetimeModel | None = None) -> "Plan":
         """Take over a simulated cluster at its beginning. Raises `UserError` for what compiled episodes do not know."""
-        if not cluster.untouched:
-            raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
+        check_cluster(cluster)
         fleet, supply = Fleet(cluster.state.nodes), cluster.supply
         if supply is None:
             return cls.of(fleet, cluster.workload, cluster.until_s, lifetime_model)
-        if len(fleet.state):
-            raise UserError("compiled episodes in which nodes are bought begin without a node")
         for name in supply.catalogue.resources:
             fleet.state.request_vector(Pod("none", requests={name: 0}))  # so that there is a column for it
         known = fleet.state.gpu_models
         known += [name for name in sorted({kind.gpu_model for kind in supply.catalogue.types}) if name not in known]
         plan = cls.of(fleet, cluster.workload, cluster.until_s, lifetime_model)
         return replace(plan, supply=SupplyPlan.of(supply, fleet.state, cluster.workload))
-
-
-def _refuse_unless_plain(pod: Pod) -> None:
-    """Raise `UserError` for a pod that asks for more than resources, GPUs, tolerations and a lifetime."""
-    found = (
-        "affinity" if pod.affinity is not NO_AFFINITY and pod.affinity != NO_AFFINITY
-        else "volumes" if pod.volumes is not NO_VOLUMES and pod.volumes != NO_VOLUMES
-        else "a node selector" if pod.node_selector
-        else "a node" if pod.node_name
-        else "a gang" if pod.gang
-        else "topology spread" if pod.spread
-        else "host ports" if pod.host_ports
-        else "a priority" if pod.priority
-        else "scheduling gates" if pod.gates
-        else f"{PODS} as a resource" if PODS in pod.requests
-        else ""
-    )  # fmt: skip
-    if found:
-        raise UserError(
-            f"{pod.key}: it has {found}; compiled episodes take pods with requests, GPUs, tolerations and lifetimes"
-        )

@@ -4,43 +4,28 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.state import ClusterState
-from aaml.errors import UserError
+from aaml.episodes.ports import Supply
+from aaml.episodes.refusals import check_supply
 from aaml.nodes import karpenter_rules, learned_rules
 from aaml.nodes.arrays import Sold
-from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.karpenter import Karpenter, budgets_of, terms_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Autoscaler
-from aaml.nodes.settings import KarpenterSettings, NodeTimes, Prices
+from aaml.nodes.settings import KarpenterSettings
 from aaml.nodes.successors import LETTERS, begins_anew, is_next_late
 from aaml.workload.model import Workload
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 _RANKS = [sorted(LETTERS).index(letter) for letter in LETTERS]
-_MOST_TYPES = 600  # of a claim of Karpenter's, beyond which it leaves some out
-
-
-class Supply(Protocol):
-    """Who buys and gives back the nodes of a cluster at its beginning: `aaml.sim.supply.NodeSupply`."""
-
-    autoscaler: Autoscaler
-    catalogue: Catalogue
-    times: NodeTimes
-    prices: Prices
-    meter: Meter
-    rng: np.random.Generator
-    budgets: tuple[PodBudget, ...]
-    quiet_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,28 +63,10 @@ class SupplyPlan:
     @classmethod
     def of(cls, supply: Supply, state: ClusterState, workload: Workload) -> "SupplyPlan":
         """Take over who buys nodes, at the beginning. Raises `UserError` for what compiled episodes do not know."""
-        buyer = supply.autoscaler
-        if not isinstance(buyer, Karpenter | LearnedNodes):
-            raise UserError(f"compiled episodes know Karpenter and learned nodes, not {type(buyer).__name__}")
+        buyer = check_supply(supply, workload.pods)
         karpenter = buyer.settings if isinstance(buyer, Karpenter) else KarpenterSettings(budgets=())
         policy = buyer.policy if isinstance(buyer, LearnedNodes) else None
-        if supply.budgets:
-            raise UserError("compiled episodes know no disruption budgets of pods")
-        if supply.times.join_step_s or supply.times.failed_try_s:
-            raise UserError("compiled episodes know no join_step_s and failed_try_s of nodes' times: leave them 0")
         catalogue = buyer.catalogue
-        _refuse_unless_plain(catalogue)
-        for pod in workload.pods:
-            found = (
-                "tolerations" if pod.tolerations
-                else "a deadline" if pod.deadline_s is not None
-                else "a resource that no type offers" if not pod.requests.keys() <= set(catalogue.resources)
-                else ""
-            )  # fmt: skip
-            if found:
-                raise UserError(
-                    f"{pod.key}: it has {found}; compiled episodes take no such pods where nodes are bought"
-                )
         ranks = {uid: rank for rank, uid in enumerate(sorted(pod.uid for pod in workload.pods))}
         pods = [
             (ranks[pod.uid], bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
@@ -177,16 +144,3 @@ class SupplyPlan:
         own = self.supply.meter
         ran_up: Any = {"fluid": own.fluid, "carbon_g_per_kwh": own.carbon_g_per_kwh, **meter}
         return billed(Meter(**ran_up), charged(self.supply.prices, waits_s, evicted), now_s)
-
-
-def _refuse_unless_plain(catalogue: Catalogue) -> None:
-    if len(catalogue.numbers) < len(catalogue) or len(catalogue) > _MOST_TYPES:
-        raise UserError(f"compiled episodes know at most {_MOST_TYPES} instance types, of a name each")
-    for kind in catalogue.types:
-        ways = {each.capacity_type for each in kind.launched}
-        if "reserved" in {each.capacity_type for each in kind.offerings}:
-            raise UserError(f"instance type {kind.name}: compiled episodes buy no reserved capacity")
-        if len(ways) > 1:
-            raise UserError(
-                f"instance type {kind.name}: compiled episodes tell {' and '.join(sorted(ways))} apart by price"
-            )

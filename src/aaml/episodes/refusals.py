@@ -1,0 +1,129 @@
+"""What compiled episodes refuse, each in one line. The simulator plays all of it.
+
+==================================  ====================================================================================
+refused                             why
+==================================  ====================================================================================
+affinity, topology spread,          they need the objects of pods and nodes while the episode runs
+host ports, volumes, a node
+selector, a node's name
+a gang, scheduling gates            pods are placed one at a time
+a priority                          nothing is preempted
+a timeline, filters of one's own,   an episode begins empty, and nothing but pods and the supply of nodes is to come
+pods that run already
+where nodes are provisioned:
+tolerations, a deadline             no node has taints; an evicted pod's deadline would move
+an autoscaler but Karpenter's       the others are not compiled
+and learned nodes'
+disruption budgets of pods          `aaml.nodes.budgets` looks at labels
+`join_step_s`, `failed_try_s`       not compiled
+reserved capacity, types whose      a node is bought in the way that its price says
+cheapest offerings differ in
+capacity type, over 600 types
+a linear scorer: GPUs               its features have none
+kube-scheduler: images, soft        plugins that score them are not compiled
+taints, containers without a
+request, nodes in several zones
+==================================  ====================================================================================
+
+`aaml.episodes.batch` refuses rewards and observations that it does not compute.
+"""
+
+from collections.abc import Iterable
+
+from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
+from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.cluster.state import ClusterState
+from aaml.episodes.ports import Beginning, Supply
+from aaml.errors import UserError
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.karpenter import Karpenter
+from aaml.nodes.karpenter_rules import MOST_TYPES
+from aaml.nodes.learned import LearnedNodes
+
+
+def check_cluster(cluster: Beginning) -> None:
+    """Raise `UserError` for a cluster in which more than pods and nodes' supply is to come."""
+    if not cluster.untouched:
+        raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
+    if cluster.supply is not None and len(cluster.state):
+        raise UserError("compiled episodes in which nodes are bought begin without a node")
+
+
+def check_pod(pod: Pod) -> None:
+    """Raise `UserError` for a pod that asks for more than resources, GPUs, tolerations and a lifetime."""
+    found = (
+        "affinity" if pod.affinity is not NO_AFFINITY and pod.affinity != NO_AFFINITY
+        else "volumes" if pod.volumes is not NO_VOLUMES and pod.volumes != NO_VOLUMES
+        else "a node selector" if pod.node_selector
+        else "a node" if pod.node_name
+        else "a gang" if pod.gang
+        else "topology spread" if pod.spread
+        else "host ports" if pod.host_ports
+        else "a priority" if pod.priority
+        else "scheduling gates" if pod.gates
+        else f"{PODS} as a resource" if PODS in pod.requests
+        else ""
+    )  # fmt: skip
+    if found:
+        raise UserError(
+            f"{pod.key}: it has {found}; compiled episodes take pods with requests, GPUs, tolerations and lifetimes"
+        )
+
+
+def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNodes:
+    """Return who buys nodes. Raises `UserError` for another, for what can be bought, and for pods for which that is."""
+    buyer = supply.autoscaler
+    if not isinstance(buyer, Karpenter | LearnedNodes):
+        raise UserError(f"compiled episodes know Karpenter and learned nodes, not {type(buyer).__name__}")
+    if supply.budgets:
+        raise UserError("compiled episodes know no disruption budgets of pods")
+    if supply.times.join_step_s or supply.times.failed_try_s:
+        raise UserError("compiled episodes know no join_step_s and failed_try_s of nodes' times: leave them 0")
+    _check_catalogue(buyer.catalogue)
+    resources = set(buyer.catalogue.resources)
+    for pod in pods:
+        found = (
+            "tolerations" if pod.tolerations
+            else "a deadline" if pod.deadline_s is not None
+            else "a resource that no type offers" if not pod.requests.keys() <= resources
+            else ""
+        )  # fmt: skip
+        if found:
+            raise UserError(f"{pod.key}: it has {found}; compiled episodes take no such pods where nodes are bought")
+    return buyer
+
+
+def _check_catalogue(catalogue: Catalogue) -> None:
+    if len(catalogue.numbers) < len(catalogue) or len(catalogue) > MOST_TYPES:
+        raise UserError(f"compiled episodes know at most {MOST_TYPES} instance types, of a name each")
+    for kind in catalogue.types:
+        if "reserved" in {each.capacity_type for each in kind.offerings}:
+            raise UserError(f"instance type {kind.name}: compiled episodes buy no reserved capacity")
+        ways = sorted({each.capacity_type for each in kind.launched})
+        if len(ways) > 1:
+            raise UserError(f"instance type {kind.name}: compiled episodes tell {' and '.join(ways)} apart by price")
+
+
+def check_linear(pods: Iterable[Pod]) -> None:
+    """Raise `UserError` for pods that a linear scorer's features do not describe."""
+    for pod in pods:
+        if pod.gpu.count:
+            raise UserError(f"{pod.key}: it has GPUs; a linear scorer's compiled episodes take pods without")
+
+
+def check_kube_scheduler(nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
+    """Raise `UserError` for what other plugins tell apart than those of resources."""
+    for node in nodes:
+        if node.images or any(taint.effect == "PreferNoSchedule" for taint in node.taints):
+            raise UserError(f"{node.name}: it has images or soft taints; compiled episodes of kube-scheduler do not")
+    for pod in pods:
+        asked = pod.request(CPU), pod.request(MEMORY)
+        told = pod.nonzero_containers in (None, asked)
+        if not all(asked) or ClusterState.nonzero_request(pod) != asked or not told:
+            raise UserError(f"{pod.key}: a container requests no CPU or no memory; those of compiled episodes do")
+
+
+def check_zones(zones: set[str]) -> None:
+    """Raise `UserError` for nodes in several zones, among which kube-scheduler goes round."""
+    if len(zones) > 1:
+        raise UserError("compiled episodes of kube-scheduler buy nodes in one zone")
