@@ -1,14 +1,15 @@
 """`aaml bench cant-be-late`: policies on the published cases, as published and so that nothing is late."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import bad_value
-from aaml.files import append_row
+from aaml.files import RowWriter
 from aaml.spot.cases import NAMES, NINE_ZONES, Cases, published
 from aaml.spot.optimum import optimum
 from aaml.spot.play import RESULT, play
@@ -17,7 +18,8 @@ from aaml.telemetry.tables import show, table
 
 OPTIMUM = "optimum"
 RESULTS = "results.csv"
-_NUMBERS = ("score", "late", "never late", "of what can be won")
+_NUMBERS = ("score", "late", "never late", "of what can be won", "ahead on")
+_LEVEL = 1e-9  # dollars: no difference
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -27,7 +29,8 @@ class Figures:
 
     `dollars` and `score` are the published evaluator's, `late` how many cases are done after their deadline by then,
     `latest_s` by how much at most. `strict_dollars` and `strict_score` are those where none is late, each tick at its
-    own zone's price. The optimum knows the future and is never late; it has no figures of the first kind.
+    own zone's price. Of `groups` (zones and devices, or scenarios) it is cheaper than the best published policy, held
+    to the deadline alike, on `groups_won`. The optimum knows the future; it has no figures of the first kind.
     """
 
     cases: str
@@ -40,6 +43,8 @@ class Figures:
     strict_dollars: float
     strict_score: float
     strict_late: int
+    groups_won: int
+    groups: int
 
 
 def parse_cases(names: Sequence[str]) -> list[str]:
@@ -65,7 +70,7 @@ def carry_out(names: Sequence[str], policies: Sequence[Policy]) -> Iterator[list
     for name in names:
         cases, best = published(name), POLICIES[best_published(name)]
         with_best = policies if best in policies else [*policies, best]
-        yield [*(figures(name, each, cases) for each in with_best), optimum_figures(name, cases)]
+        yield [*(figures(name, each, cases, best) for each in with_best), optimum_figures(name, cases, best)]
 
 
 def best_published(cases: str) -> str:
@@ -73,30 +78,51 @@ def best_published(cases: str) -> str:
     return BEST_ZONES if cases == NINE_ZONES else BEST_ONE_ZONE
 
 
-def figures(name: str, policy: Policy, cases: Cases) -> Figures:
-    """Return what a policy comes to on cases."""
+def figures(name: str, policy: Policy, cases: Cases, best: Policy) -> Figures:
+    """Return what a policy comes to on cases, `best` being the best published one."""
     loose, strict = (play(cases, policy, strict=strict) for strict in (False, True))
     late, dollars = loose[:, RESULT.late_s], strict[:, RESULT.dollars]
     published_dollars = loose[:, RESULT.published_dollars]
     return Figures(
         name, policy.name, len(late), cases.mean(published_dollars), cases.score(published_dollars),
         int((late > 0).sum()), float(late.max()), cases.mean(dollars), cases.score(dollars),
-        int((strict[:, RESULT.late_s] > 0).sum()),
+        int((strict[:, RESULT.late_s] > 0).sum()), *_groups(cases, dollars, best),
     )  # fmt: skip
 
 
-def optimum_figures(name: str, cases: Cases) -> Figures:
-    """Return what somebody comes to who knows the future."""
+def optimum_figures(name: str, cases: Cases, best: Policy) -> Figures:
+    """Return what somebody comes to who knows the future, `best` being the best published policy."""
     dollars = optimum(cases)
     nothing = float("nan")
-    return Figures(name, OPTIMUM, len(dollars), nothing, nothing, 0, 0.0, cases.mean(dollars), cases.score(dollars), 0)
+    return Figures(
+        name, OPTIMUM, len(dollars), nothing, nothing, 0, 0.0, cases.mean(dollars), cases.score(dollars), 0,
+        *_groups(cases, dollars, best),
+    )  # fmt: skip
 
 
-def keep(found: Iterable[Figures], folder: Path) -> Path:
-    """Append a row for each to results.csv in a folder; returns its path."""
-    for each in found:
-        append_row(folder / RESULTS, asdict(each))
-    return folder / RESULTS
+def _groups(cases: Cases, dollars: FloatArray, best: Policy) -> tuple[int, int]:
+    """Return on how many groups of cases these dollars are below those of a policy, and how many there are."""
+    saved, group = play(cases, best, strict=True)[:, RESULT.dollars] - dollars, np.array(cases.group)
+    means = [saved[group == each].mean() for each in np.unique(group)]
+    return sum(int(each > _LEVEL) for each in means), len(means)
+
+
+@contextmanager
+def kept_in(folder: Path | None) -> Iterator[Callable[[Sequence[Figures]], None]]:
+    """Give what writes a row for each of some figures to a new results.csv in a folder; nothing without a folder."""
+    if folder is None:
+        yield lambda _found: None
+        return
+    writer = RowWriter(folder / RESULTS, [each.name for each in fields(Figures)])
+    try:
+
+        def keep(found: Sequence[Figures]) -> None:
+            for each in found:
+                writer.write(asdict(each))
+
+        yield keep
+    finally:
+        writer.close()
 
 
 def won(each: Figures, found: Sequence[Figures]) -> float:
@@ -112,7 +138,7 @@ def tell(found: Sequence[Figures]) -> None:
         (
             each.policy, "" if np.isnan(each.score) else f"{each.score:.2f}",
             f"{each.late} (by {each.latest_s:.0f} s)" if each.late else "0", f"{each.strict_score:.2f}",
-            f"{won(each, found):.0%}",
+            f"{won(each, found):.0%}", f"{each.groups_won} of {each.groups}",
         )
         for each in found
     ]  # fmt: skip

@@ -39,23 +39,23 @@ class Rule(Settings):
     ============  ================================================================================================
     """
 
-    share: float = 0.19
+    share: float = 0.1124
     """share of the work left by which slack has to be above what restarts take, for waiting"""
-    availability: float = 0.155
+    availability: float = 0.069
     """how much less of it where spot was always there, than where it never was"""
-    outage_per_hour: float = 0.044
+    outage_per_hour: float = 0.024
     """how much more of it for every hour of an outage, up to six"""
-    restarts: float = 2.07
+    restarts: float = 6.2947
     """restarts that slack is kept for"""
-    return_restarts: float = 1.87
+    return_restarts: float = 2.2638
     """restarts for whose time spot has to be there before on-demand is left for it"""
-    return_h: float = 0.35
+    return_h: float = 0.2215
     """hours that it has to be there besides, where restarts ahead would take all slack"""
-    early_h: float = 0.33
+    early_h: float = 0.3134
     """hours off that"""
-    loss_dollars: NotNegative = 1.95
+    loss_dollars: NotNegative = 1.3272
     """what losing a zone counts"""
-    young_h: Positive = 1.46
+    young_h: Positive = 0.0956
     """hours that every zone is taken to have been there before"""
 
 

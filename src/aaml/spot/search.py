@@ -1,12 +1,14 @@
-"""Searching the numbers of our rule, on cases that share nothing with the published ones.
+"""Searching the numbers of our rule, on other series than those that judge it.
 
-They are cut from the nine zones of 2023 where no published run plays: one zone at a time, at its own speed and twice as
-fast (the zones of 2022 change twice as often), each deadline with each restart overhead; and the six scenarios of
-several zones. The zones of 2022, on which the leaderboard and Frontier-CS judge, are not in it.
+The zones of 2022, by which the leaderboard and Frontier-CS judge, are not played. Cases are cut from the nine zones of
+2023: one zone at a time, at its own speed and twice as fast (those of 2022 change twice as often), each deadline with
+each restart overhead; and the six scenarios of several zones, at times when no published run of these plays. `apart`
+keeps the cases of one zone out of these times too: numbers that are to be judged on several zones.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ from aaml.study.trial import Trial
 
 FloatArray = npt.NDArray[np.float64]
 _TICK_S, _PLAYED = 195, 960  # of the record of 2023, and ticks to a deadline of 52 hours: more are never played
+_SPARE = 60  # ticks behind a deadline, by which the trace goes on
+_OVERHEADS_H = (0.02, 0.05, 0.1, 0.2)  # each counts alike, at each speed
 _JUDGED = range(8)  # windows of the published runs
 _SCALE = Rule(0.05, 0.1, 0.03, 1.5, 1.0, 0.17, 0.2, 0.5, 0.5)  # how far numbers go at the beginning, in deviations of 1
 _DEVIATION = 0.5
@@ -40,6 +44,7 @@ class SpotSearch:
     """What to search."""
 
     out: Path
+    apart: bool = False
     generations: int = 60
     population: int = 14
     seed: int = 0
@@ -51,40 +56,36 @@ class SpotSearch:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a search another one, as JSON-able values."""
-        return {"population": self.population, "seed": self.seed, "program": program_sha256()}
+        return {"apart": self.apart, "population": self.population, "seed": self.seed, "program": program_sha256()}
 
     def inputs(self) -> dict[str, str]:
         """Return the traces, by contents."""
         return inputs(files={"traces": (archive(ZONES),)})
 
 
-def training() -> list[Cases]:
+def training(*, apart: bool) -> list[Cases]:
     """Return the sets of cases, each of which counts alike."""
-    one = [
-        one_zone(speed, overheads) for overheads in ((0.02, 0.05, 0.1), (0.2,)) for speed in (1, 2)
-    ]  # fmt: skip
+    one = [one_zone(speed, overhead_h, apart=apart) for overhead_h in _OVERHEADS_H for speed in (1, 2)]
     return [*one, several_zones()]
 
 
-def one_zone(speed: int, overheads_h: Sequence[float]) -> Cases:
-    """Return cases of one zone each, in ticks of ten minutes that are `speed` times as long in the record."""
-    ticks = 70 * HOUR_S // 600 + 2
-    places = np.round(np.arange(ticks) * 600 * speed / _TICK_S).astype(int)
-    starts = _free(int(places[-1]) + 1, 100)
+def one_zone(speed: int, overhead_h: float, *, apart: bool) -> Cases:
+    """Return cases of one zone each, whose ticks of ten minutes are `speed` times as long in the record."""
+    places = np.round(np.arange(70 * HOUR_S // 600 + 2) * 600 * speed / _TICK_S).astype(int)
+    starts = _starts(int(places[-1]) + 1, 100 if apart else 450, apart=apart)
     windows = [[Window(start, up[start + places])] for up, _ in _record().values() for start in starts]
     rows = [
-        (place, deadline * HOUR_S, round(overhead * HOUR_S))
-        for overhead in overheads_h for place in range(len(windows)) for deadline in (52, 70)
-    ]  # fmt: skip
+        (place, hours * HOUR_S, round(overhead_h * HOUR_S)) for place, hours in product(range(len(windows)), (52, 70))
+    ]
     return cases(windows, rows, [""] * len(rows), 600)
 
 
 def several_zones() -> Cases:
     """Return cases of the six scenarios."""
-    record, ticks = _record(), _PLAYED + 60
+    record, ticks = _record(), _PLAYED + _SPARE
     windows = [
         [Window(start, record[zone][0][start : start + ticks], record[zone][1][start]) for zone in zones]
-        for zones, _ in SCENARIOS for start in _free(_PLAYED, 160)
+        for zones, _ in SCENARIOS for start in _starts(_PLAYED, 160, apart=True)
     ]  # fmt: skip
     return cases(windows, [(place, 52 * HOUR_S, 720) for place in range(len(windows))], [""] * len(windows), _TICK_S)
 
@@ -102,14 +103,12 @@ def _record() -> dict[str, tuple[npt.NDArray[np.bool_], FloatArray]]:
     return record
 
 
-def _free(ticks: int, step: int) -> list[int]:
-    """Return starts from which so many ticks of the record touch no published run."""
+def _starts(ticks: int, step: int, *, apart: bool) -> list[int]:
+    """Return where so many ticks of the record begin; `apart` from all that published runs of several zones play."""
     windows = windows_2023()[SCENARIOS[0][0][0]]
-    judged = [windows[number].start for number in _JUDGED]
-    last = max(each.start + len(each.up) for each in windows) - max(ticks, _PLAYED + 60)
-    return [
-        start for start in range(0, last, step) if all(start + ticks <= at or start >= at + _PLAYED for at in judged)
-    ]
+    judged = [windows[number].start for number in _JUDGED] if apart else []
+    last = max(each.start + len(each.up) for each in windows) - ticks - _SPARE
+    return [start for start in range(0, last, step) if all(not at - ticks < start < at + _PLAYED for at in judged)]
 
 
 def search(
@@ -127,7 +126,7 @@ def search(
         sampler = CmaEs(
             np.zeros(len(astuple(_SCALE))), population=settings.population, deviation=_DEVIATION, seed=settings.seed
         )
-        sets = training()
+        sets = training(apart=settings.apart)
 
         def evaluate(vectors: Sequence[FloatArray], _number: int, _known: object) -> list[Trial[FloatArray]]:
             return [Trial(each, (-mean_score(of_vector(each), sets),)) for each in vectors]

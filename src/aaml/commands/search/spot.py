@@ -1,4 +1,4 @@
-"""Search the numbers of our rule for spot capacity and deadlines, on cases that no published one shares ticks with.
+"""Search the numbers of our rule for spot capacity and deadlines, on other series than those that judge it.
 
 About three minutes on one core. The result runs by `aaml bench cant-be-late --rule FILE`.
 """
@@ -20,6 +20,8 @@ class Args(Settings):
 
     out: Path = Path("models/spot-rule.json")
     """Where the numbers go, after every generation; beside it the study."""
+    apart: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Play nothing that the published runs of several zones play either: numbers to be judged on these."""
     generations: Count = 60
     """How long to search."""
     population: Annotated[int, Meta(ge=4)] = 14
@@ -34,7 +36,7 @@ def run(args: Args) -> int:
     """Search and say where the numbers are."""
     from aaml.spot.search import SpotSearch, search
 
-    settings = SpotSearch(args.out, args.generations, args.population, args.seed)
+    settings = SpotSearch(args.out, args.apart, args.generations, args.population, args.seed)
     outcome, interruption = stoppable(
         lambda stopped: search(settings, resume=args.resume, stopped=stopped), settings.folder
     )
