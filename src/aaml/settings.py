@@ -53,10 +53,6 @@ UNSET: Any = None
 _Settings = TypeVar("_Settings", bound="Settings")
 
 
-_ONCE = frozenset({"nodes", "metrics", "plugins", "traces"})
-"""Settings of several values whose episodes or comparisons would count twice where one stands twice."""
-
-
 class Settings:
     """Base of the frozen dataclasses whose fields are settings.
 
@@ -65,6 +61,9 @@ class Settings:
 
     other_names: ClassVar[Mapping[str, str]] = {}
     """other names of settings, which people and files may use too -> the setting"""
+
+    without_repeats: ClassVar[frozenset[str]] = frozenset({"nodes", "metrics", "plugins", "traces"})
+    """settings of several values whose episodes or comparisons would count twice where a value stands twice"""
 
     @classmethod
     def usual(cls, name: str) -> str:  # noqa: ARG003
@@ -75,7 +74,7 @@ class Settings:
         cls: Any = type(self)
         for name, kind in _kinds(cls).items():
             value = take(name, getattr(self, name), kind)
-            if name in _ONCE and isinstance(value, tuple) and len(set(value)) < len(value):
+            if name in self.without_repeats and isinstance(value, tuple) and len(set(value)) < len(value):
                 raise bad_value(name, list(value), "each once")
             object.__setattr__(self, name, value)
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from aaml.commands import learn, schedule, train
+from aaml.commands import evaluate, learn, schedule, train
 from aaml.commands.flags import parse
 from aaml.commands.search import training
 from aaml.commands.table import COMMANDS, module_of
@@ -230,3 +230,9 @@ def test_a_hyperparameter_that_is_unset_has_the_default_of_the_method():
 def test_the_scripts_names_of_settings_are_read(style):
     agent = told("--agent", "dqn", "--replay_buffer_size", "64", "--hidden_layers", "8", *style.split()).training.agent
     assert agent == Dqn(buffer_size=64, hidden_size=8, learning_rate=1e-5)
+
+
+def test_a_training_may_draw_a_size_twice_as_often_and_an_evaluation_counts_each_once():
+    assert told("--nodes", 10, 10, 40).training.nodes == (10, 10, 40)
+    with pytest.raises(UserError, match=r"nodes: \[10, 10, 40\] is not accepted; expected each once"):
+        told("--nodes", 10, 10, 40, settings=evaluate.Args)

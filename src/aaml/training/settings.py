@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.zoo import model_file
@@ -39,6 +39,8 @@ TEACHERS: Mapping[str, str] = {
 class TrainConfig(Settings):
     """A training run, with the settings of its agent."""
 
+    without_repeats: ClassVar = Settings.without_repeats - {"nodes"}
+
     agent: AgentConfig = AGENTS["gnn"]
     """GNN or MLP by DQN, MLP or GNN by actor-critic, the binned Q-table, or a linear scorer by cross-entropy"""
     task: str = "balance"
@@ -55,7 +57,8 @@ class TrainConfig(Settings):
     """where the clusters are simulated: a number of processes, ray (a Ray cluster of this machine) or ray:HOST:PORT.
     The result is the same"""
     nodes: tuple[Count, ...] = ()
-    """numbers of nodes; each episode draws one. Default: the task's"""
+    """numbers of nodes; each episode draws one, and one that stands twice is drawn twice as often. Default: the
+    task's"""
     pods: Count | None = None
     """pods of an episode. Default: the task's"""
     trace: str | None = None
