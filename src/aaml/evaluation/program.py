@@ -7,10 +7,11 @@ count but those that are measured.
 The name is kept in the user's cache under a hash of the files that the program is made of.
 """
 
+import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -111,3 +112,30 @@ def _lines() -> Iterator[str]:
             row = run_episode(entry, task, _SEED, nodes, pods)
             values = (f"{round(row[metric], 12) + 0.0:.{_DIGITS}g}" for metric in NAMED_BY if metric in row)
             yield f"{name} {nodes} {pods} {spec} {' '.join(values)}"
+
+
+# ---- what no episode of these shows ----------------------------------------------------------------------------------
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def version_with(*packages: str) -> str:
+    """Return the name of the program, and of packages whose work none of its episodes shows, by their source."""
+    return f"{program_sha256()} {source_sha256([_PACKAGE / name for name in packages])}"
+
+
+def source_sha256(packages: Iterable[Path]) -> str:
+    """Return a digest of the source of packages, without comments and docstrings."""
+    found = hashlib.sha256()
+    for package in packages:
+        for file in sorted(package.rglob("*.py")):
+            found.update(f"{file.relative_to(package.parent)}\n{_code(file.read_text(encoding='utf-8'))}\n".encode())
+    return found.hexdigest()[:_SHOWN]
+
+
+def _code(source: str) -> str:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.errors import bad_value
-from aaml.evaluation.identity import inputs
-from aaml.evaluation.program import program_sha256
+from aaml.evaluation.identity import VERSION, inputs
+from aaml.evaluation.program import version_with
 from aaml.files import write_json
 from aaml.outputs import output_file, refuse_overwriting
 from aaml.spot.cases import HOUR_S, SCENARIOS, Cases, cases
@@ -56,11 +56,11 @@ class SpotSearch:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what makes a search another one, as JSON-able values."""
-        return {"apart": self.apart, "population": self.population, "seed": self.seed, "program": program_sha256()}
+        return {"apart": self.apart, "population": self.population, "seed": self.seed}
 
     def inputs(self) -> dict[str, str]:
-        """Return the traces, by contents."""
-        return inputs(files={"traces": (archive(ZONES),)})
+        """Return the traces, by contents, and what plays them."""
+        return {VERSION: version_with("spot")} | inputs(files={"traces": (archive(ZONES),)})
 
 
 def training(*, apart: bool) -> list[Cases]:

@@ -18,6 +18,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from aaml.errors import UserError
 from aaml.evaluation.identity import VERSION, inputs
+from aaml.evaluation.program import version_with
 from aaml.files import write_json
 from aaml.outputs import output_folder
 from aaml.parallel.pool import Pool
@@ -32,7 +33,6 @@ from aaml.training.run import inputs_of, open_run
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep_space import Categorical, Range, SweepConfig
 from aaml.training.trainer import run_training
-from aaml.training.version import training_version
 
 if TYPE_CHECKING:
     import optuna
@@ -129,7 +129,7 @@ def inputs_of_study(config: SweepConfig) -> dict[str, str]:
     """Return what trials learn from besides their settings, by contents: the rewards that they choose from, too."""
     rewards = config.domains.get("reward")
     chosen = {f"reward {reward}": inputs(reward=reward)["reward"] for reward in (rewards.probes if rewards else ())}
-    return {VERSION: training_version()} | inputs_of(config.base) | chosen
+    return {VERSION: version_with("learning", "training")} | inputs_of(config.base) | chosen
 
 
 def _climbed(

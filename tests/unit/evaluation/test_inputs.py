@@ -14,10 +14,12 @@ from aaml.chaos.settings import ChaosSettings
 from aaml.cli import run
 from aaml.commands.table import COMMANDS, module_of
 from aaml.errors import UserError
+from aaml.evaluation import program
 from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.evaluate import evaluate, same_runs
 from aaml.evaluation.identity import VERSION, identity, inputs, same_inputs
 from aaml.evaluation.leaderboard.entry import Who
+from aaml.evaluation.program import source_sha256
 from aaml.evaluation.results import Results
 from aaml.evolve import search as evolve_search
 from aaml.evolve.distil import distil
@@ -33,18 +35,17 @@ from aaml.policies.kube_scores.profile import PREFIX
 from aaml.policies.registry import make_reward, reward_terms
 from aaml.settings import plain
 from aaml.sim.tasks import find_task
+from aaml.spot.search import SpotSearch
 from aaml.study import study as study_module
 from aaml.study.samplers import CmaEs
 from aaml.study.study import Study
 from aaml.study.trial import Trial
 from aaml.training import run as training_run
-from aaml.training import sweep as sweep_module
 from aaml.training.linear import start_weights
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import inputs_of_study
 from aaml.training.sweep import sweep as run_sweep
 from aaml.training.sweep_space import SweepConfig
-from aaml.training.version import learners_sha256
 from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill_search
 from aaml.tuning.kube_scheduler import KubeSchedulerTuning
@@ -260,7 +261,7 @@ def begin_training() -> None:
         pass
 
 
-def begin_tuning(asked: KubeSchedulerTuning | BillTuning | NodePolicyTuning | ScorerTuning) -> None:
+def begin_tuning(asked: KubeSchedulerTuning | BillTuning | NodePolicyTuning | ScorerTuning | SpotSearch) -> None:
     with Study(asked.folder, asked.to_dict(), asked.inputs()) as study:
         sampler = CmaEs(np.zeros(2), population=4, deviation=1.0, seed=0)
         study.optimize(sampler, lambda asked, *_: [Trial(each, (0.0,)) for each in asked], 1, name="", progress=False)
@@ -317,6 +318,9 @@ RESUMED = {
         lambda: begin_tuning(ScorerTuning(Path("out.npz"), STAGES[1:], Path("start.npz"))),
         ("--out", "out.npz", "--start", "start.npz", "--resume", "--workers", "1"), "start.npz", "start",
     ),
+    "search spot": Resumed(
+        lambda: begin_tuning(SpotSearch(Path("out.json"))), ("--out", "out.json", "--resume"), "", "traces"
+    ),
     "search network": Resumed(
         begin_distillation,
         ("start.json", "--out", "out", "--nodes", "3", "--pods", "5", "--states", "5", "--rounds", "1", "--generations",
@@ -332,7 +336,7 @@ def test_every_command_that_goes_on_is_here() -> None:
     assert {*RESUMED, "evaluate"} == going_on
 
 
-@pytest.mark.parametrize("command", RESUMED)
+@pytest.mark.parametrize("command", [name for name, resumed in RESUMED.items() if resumed.file])
 def test_a_command_that_goes_on_refuses_another_input_in_a_line(
     command: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,7 +354,7 @@ def test_a_search_does_not_go_on_with_another_version_of_aaml(
 ) -> None:
     resumed = RESUMED[command]
     resumed.begin()
-    for module, name in ((study_module, "program_sha256"), (sweep_module, "training_version")):
+    for module, name in ((study_module, "program_sha256"), (program, "program_sha256")):
         monkeypatch.setattr(module, name, lambda: "another")
     assert run(command, resumed.argv) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
@@ -362,7 +366,7 @@ def test_another_learner_is_another_version_of_what_trains(tmp_path: Path) -> No
     package.mkdir()
     for source in ('"""Step."""\nRATE = 1  # fast\n', "RATE = 1\n", "RATE = 2\n"):
         (package / "step.py").write_text(source)
-        names.append(learners_sha256((package,)))
+        names.append(source_sha256([package]))
     assert names[0] == names[1] != names[2]
 
 
