@@ -32,7 +32,7 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 RemainingLifetimes = Literal["nothing", "learned", "known"]
-"""What a policy is told of how long pods run on: nothing, what the past teaches, or the truth."""
+"""What a policy knows of pods' remaining lifetimes: nothing, an estimate from the past, or the truth."""
 SettingsFile = Annotated[Path | None, "holds settings"]
 """Names a YAML file with other settings of the same command."""
 

@@ -94,9 +94,9 @@ class Binder:
         self._end(job, "failed", f"{type(error).__name__}: {error}")
 
     def bind(self, job: BindJob, first: Exception | None = None) -> tuple[BindStatus, str]:  # noqa: C901
-        """Post a binding and wait for what became of it: a status and, where it is not "bound", why.
+        """Post a binding and wait for its outcome: a status and, where it is not "bound", the reason.
 
-        `first` is what a try before has ended with.
+        `first` is the error of an earlier try.
         """
         path = _path(job)
         body, backoff, message, doubtful = _binding(job), Backoff(0.1, 3.0), "", False

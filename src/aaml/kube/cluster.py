@@ -438,7 +438,7 @@ class KubeCluster:
             raise self._broken
 
     def _have_volumes(self, job: BindJob, status: BindStatus, message: str) -> None:
-        """Bind a pod whose claims have their volumes, and give up the try of one whose claims have not."""
+        """Bind the pod once its claims have their volumes. Where that failed, end this attempt."""
         if status == "bound":
             job.started_s = time.monotonic()
             self._binder.submit(job)

@@ -1,4 +1,4 @@
-"""Making room by the API: victims of a preemption are marked, deleted with their grace period, and told why.
+"""Carries out preemptions by the API: victims are marked, deleted with their grace period, and get an event.
 
 As kube-scheduler does it: the condition DisruptionTarget first, then the deletion, then the event `Preempted`.
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
@@ -41,7 +41,7 @@ class Evicted:
 
 
 class Evictor:
-    """Deletes victims with `threads` threads; `sink` gets what became of each preemption, from one of them."""
+    """Deletes victims with `threads` threads, which call `sink` with the outcome of each preemption."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Evictor:
 
     def _fail(self, job: tuple[Pod, Preemption], error: Exception) -> None:
         pod, preemption = job
-        log.error("making room for %s: an error of ours", pod.key, exc_info=error)
+        log.error("preemption for %s: an error of ours", pod.key, exc_info=error)
         self._sink(Evicted(pod, preemption.node_name, f"{type(error).__name__}: {error}"))
 
     def _evict(self, victim: Pod, pod: Pod, node_name: str) -> None:

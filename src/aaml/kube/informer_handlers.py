@@ -88,7 +88,7 @@ class InformerHandlers:
             self.awaited.discard(changes.source)
 
     def step(self) -> bool:
-        """Apply one pending change of a pod, or queue a held pod whose time is over; False when there is neither.
+        """Apply one pending change of a pod, or queue a held-back pod that is due; False where there is neither.
 
         A pod is queued before its placement by the other scheduler is applied, which the next call does.
         """
@@ -111,7 +111,7 @@ class InformerHandlers:
 
     @property
     def due_s(self) -> float:
-        """The time at which the next held pod is queued in any case; infinite without one."""
+        """The monotonic time at which the next held-back pod is queued at the latest; infinite where there is none."""
         return next((until_s for until_s, _ in self._held.values()), math.inf)
 
     def on_trouble(self, trouble: Trouble) -> None:

@@ -90,7 +90,7 @@ class Preemptor:
             self._refuse(f"disruption budgets cannot be read ({trouble.error})")
 
     def settle(self, evicted: Evicted) -> None:
-        """Take in what became of a preemption: a pod whose victims stay loses its claim and tries again."""
+        """Note the outcome of a preemption. Where victims stay, the pod loses its nomination and is tried again."""
         uid = evicted.pod.uid
         self._under_way.pop(uid, None)
         if not evicted.error:

@@ -1,6 +1,6 @@
-"""What each command does on a cluster, and whether the account may: asked before anything is done there.
+"""The rights that each command needs on a cluster, and the check that the account has them, before anything is done.
 
-The API server says so itself, of each right by itself (SelfSubjectAccessReview); every account may ask.
+The API server answers for each right (SelfSubjectAccessReview); every account may ask it.
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
 
@@ -90,7 +90,7 @@ TELL: Rights = (
 )
 CLAIM: Rights = _rights("patch", "persistentvolumeclaims", without=_NO_FIRST_CONSUMER)
 GIVE: Rights = _rights("patch", "persistentvolumes", without=_NO_FIRST_CONSUMER)
-"""Getting volumes for claims: a volume that is there is given to one, or a new one is asked for."""
+"""Getting volumes for claims: an existing volume is bound to a claim, or a new one is requested."""
 PREEMPT: Rights = (
     *_rights("delete", "pods", without=_NO_PREEMPTION),
     *_rights("list watch", "poddisruptionbudgets", group="policy", without=_NO_PREEMPTION),

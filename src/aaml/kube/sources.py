@@ -108,7 +108,7 @@ def _metadata_version(raw: Any) -> str:
 def _as_it_is(
     resource: str, api: str, kind: type[T], key: Callable[[Any], str] = _metadata_name, brought_by: str = ""
 ) -> Source[T]:
-    """Return the source of a resource whose objects are taken as the wire has them."""
+    """Return the source of a resource whose objects are kept as the API sends them."""
     return Source(
         resource, f"{api}/{resource}", kind, lambda raw: raw, key=key, version=_metadata_version, brought_by=brought_by
     )

@@ -107,7 +107,7 @@ class AgentRun(SchedulerRun):
 
 
 class _ByKeywords(AgentRun):
-    """An agent at work, told everything by keywords: `run()` until `stop()`, from this or another thread.
+    """A scheduler with an agent, configured by keywords: `run()` until `stop()`, from this or another thread.
 
     Parameters
     ----------

@@ -75,7 +75,7 @@ class Backlog:
             return number
 
     def add(self, step: "Transition") -> None:
-        """Append a step, whose observations are numbers in the log."""
+        """Append a step. Its observations are indices into the observation log."""
         with self._changed:
             if int(step.observation) < self._log.begin:
                 return

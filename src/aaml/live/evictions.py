@@ -7,7 +7,7 @@ from aaml.cluster.selectors import matches_labels
 
 
 class Evictions:
-    """What the budgets allow at one moment. `leaving` are pods whose eviction is under way, which count as gone."""
+    """The evictions that budgets allow at one moment. `leaving` are pods that are being evicted; they count as gone."""
 
     def __init__(self, budgets: Iterable[DisruptionBudget], leaving: Iterable[Pod] = ()) -> None:
         self._by_namespace: dict[str, list[DisruptionBudget]] = {}

@@ -258,7 +258,7 @@ class OwnedNodes:
             self._lapsed[claim.metadata.uid] = claim
 
     def _owned(self, claim: wire.NodeClaimObject, now_s: float) -> OwnedNode | None:  # noqa: C901, PLR0911
-        """Return the node of a claim; None for one that cannot be planned with, whose trouble is noted."""
+        """Return the node of a claim; None where it cannot be planned with, and the reason is noted."""
         name, offer, node = claim.metadata.name, offer_of(claim), self._node(claim)
         launched_s = self._launched_s(claim, now_s)
         initialized_s = self._initialized_s(claim, now_s)

@@ -1,4 +1,4 @@
-"""The report of a live run: what became of pods and binds, its curves and settings, made of the run's records."""
+"""The report of a live run: outcomes of pods and binds, curves and settings, made from the run's records."""
 
 from array import array
 from collections import Counter

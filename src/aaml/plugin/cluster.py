@@ -187,9 +187,9 @@ class PluginCluster:
             self._fresh[1].update(raw.metadata.uid for raw in changes.pods)
 
     def _begin(self) -> bool:
-        """Forget what a plugin that began anew has not told again, and end the binds that it had not told of.
+        """After a reconnect, forget what the plugin has not sent again, and end the binds whose outcome is unknown.
 
-        Returns whether it began anew.
+        Returns whether it reconnected.
         """
         if self._fresh is None:
             return False
@@ -220,7 +220,7 @@ class PluginCluster:
         return pod
 
     def _rows_in(self, mask: bytes) -> npt.NDArray[np.bool_]:
-        """Return [N], the rows whose nodes have their bit set."""
+        """Return bool [N]: the nodes whose bit is set in a message's mask."""
         state = self._state
         if self._rows_of != state.topology_generation:
             self._rows = np.full(max(self._names, default=-1) + 1, -1, dtype=np.int64)

@@ -9,7 +9,7 @@ from aaml.plugin.source import EMBEDDED
 
 CONFIGURATION, WEIGHTS = "kube-scheduler-configuration.yaml", "weights.json"
 PREFIX = "plugin:"
-"""Before a model's name where a scheduler is asked for: the model as a plugin, not as a scheduler of its own."""
+"""The prefix of a model's name in `--scheduler`: the model as a plugin, not as a scheduler of its own."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class NodeSampling:
 
     percentage: int
     start: int = 0
-    """The row from which the next pod's nodes are taken."""
+    """The node index at which the next pod's sample begins."""
 
     def enough(self, nodes: int) -> int:
         """Return how many feasible nodes are enough of a cluster of so many."""

@@ -18,7 +18,7 @@ from aaml.workload.model import Workload
 
 FloatArray = npt.NDArray[np.float64]
 Grade = Callable[[Context], FloatArray]
-"""A context -> [N], how much each node is wanted; infeasible rows may hold anything."""
+"""A context -> [N], how good each node is; entries of infeasible nodes have no meaning."""
 _CAUTION = 2.0  # standard errors by which another node than the favourite has to be better
 _LIFETIME_SEED, _LIFETIMES = 71_077, 2_000  # a fixed sample of the task's pods, by which lifetimes are drawn
 

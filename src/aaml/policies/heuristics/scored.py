@@ -18,7 +18,8 @@ from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
 Score = Callable[[Context], FloatArray]
-"""A context -> float64 [N], higher is better; infeasible rows may hold anything, NaN and -inf are never chosen."""
+"""A context -> float64 [N], higher is better. Entries of infeasible nodes have no meaning; NaN and -inf are never
+chosen."""
 
 
 @dataclass(frozen=True, slots=True)
