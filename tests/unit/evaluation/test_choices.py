@@ -256,8 +256,7 @@ TRAINING, VALIDATION = 1 << 31, 1 << 30
         ("search nodes --nodes 5 5", "nodes"), ("search bill --nodes 5 5", "nodes"),
         ("search scheduler --nodes 5 5", "nodes"), ("search scheduler --metrics evicted evicted", "metrics"),
         ("search formula --nodes 5 5", "nodes"), ("search network balance-gnn --nodes 5 5", "nodes"),
-        ("search gpu --traces default default", "traces"), ("train --nodes 5 5", "nodes"),
-        ("search training --nodes 5 5", "nodes"), ("evaluate --nodes 5 5", "nodes"),
+        ("search gpu --traces default default", "traces"), ("evaluate --nodes 5 5", "nodes"),
         ("bench leaderboard --nodes 10 10", "nodes"),
     ],
 )  # fmt: skip
