@@ -1,15 +1,15 @@
 """`aaml bench cant-be-late`: policies on the published cases, as published and so that nothing is late."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from aaml.errors import bad_value
-from aaml.files import RowWriter
+from aaml.files import write_text
 from aaml.spot.cases import NAMES, NINE_ZONES, Cases, published
 from aaml.spot.optimum import optimum
 from aaml.spot.play import RESULT, play
@@ -107,22 +107,10 @@ def _groups(cases: Cases, dollars: FloatArray, best: Policy) -> tuple[int, int]:
     return sum(int(each > _LEVEL) for each in means), len(means)
 
 
-@contextmanager
-def kept_in(folder: Path | None) -> Iterator[Callable[[Sequence[Figures]], None]]:
-    """Give what writes a row for each of some figures to a new results.csv in a folder; nothing without a folder."""
-    if folder is None:
-        yield lambda _found: None
-        return
-    writer = RowWriter(folder / RESULTS, [each.name for each in fields(Figures)])
-    try:
-
-        def keep(found: Sequence[Figures]) -> None:
-            for each in found:
-                writer.write(asdict(each))
-
-        yield keep
-    finally:
-        writer.close()
+def keep(found: Sequence[Figures], folder: Path) -> Path:
+    """Write a row for each to results.csv in a folder; returns its path."""
+    write_text(folder / RESULTS, pd.DataFrame(map(asdict, found)).to_csv(index=False), field="out")
+    return folder / RESULTS
 
 
 def won(each: Figures, found: Sequence[Figures]) -> float:

@@ -5,10 +5,10 @@ directory, where `aaml trace fetch spot` puts them. They are those of Frontier-C
 zones and devices, which Wu et al. probed for *Can't Be Late* (NSDI 2024), and windows of 45 days of nine zones.
 """
 
+import hashlib
 import json
 import os
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,21 +51,23 @@ class Window:
 
 
 def archive(name: str) -> Path:
-    """Return one of the archives. Raises `UserError`, with the command that gets it, when it is not there."""
-    folder = Path(os.environ.get("AAML_SPOT") or DEFAULT_FOLDER)
-    if not (folder / name).is_file():
-        raise UserError(f"{name} is not in {folder}: get it with `aaml trace fetch spot`, or set AAML_SPOT")
-    return folder / name
+    """Return one of the archives. Raises `UserError`, with the command that gets it, where it is not there whole."""
+    path = Path(os.environ.get("AAML_SPOT") or DEFAULT_FOLDER) / name
+    if not path.is_file():
+        raise UserError(f"{name} is not in {path.parent}: get it with `aaml trace fetch spot`, or set AAML_SPOT")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256[name]:
+        raise UserError(f"{path}: its SHA-256 is not that of the published file; `aaml trace fetch spot` mends it")
+    return path.resolve()
 
 
 def windows_2022() -> Mapping[str, tuple[Window, ...]]:
     """Return the windows of 554 ticks of ten minutes by zone and device, in the order of their files' names."""
-    return _windows_2022(archive(ONE_ZONE).resolve())
+    return _windows_2022(archive(ONE_ZONE))
 
 
 def windows_2023() -> Mapping[str, tuple[Window, ...]]:
     """Return the windows of 1,107 ticks of 195 seconds by zone, in the order of their numbers."""
-    return _windows_2023(archive(ZONES).resolve())
+    return _windows_2023(archive(ZONES))
 
 
 @cache
@@ -92,13 +94,10 @@ def _windows_2023(path: Path) -> Mapping[str, tuple[Window, ...]]:
 
 
 def _files(path: Path, part: str) -> Iterator[tuple[str, Any]]:
-    """Yield the names and contents of an archive's JSON files. Raises `UserError` where it is damaged."""
-    try:
-        with tarfile.open(path) as opened:
-            for member in opened:
-                folder, _, name = member.name.rpartition("/")
-                file = opened.extractfile(member) if part in folder and name.endswith(".json") else None
-                if file is not None and not name.startswith("."):
-                    yield member.name, json.load(file)
-    except (OSError, EOFError, ValueError, zlib.error, tarfile.TarError) as error:
-        raise UserError(f"{path}: is no archive of spot traces: {error}; `aaml trace fetch spot` mends it") from error
+    """Yield the names and contents of an archive's JSON files whose folders have `part` in their name."""
+    with tarfile.open(path) as opened:
+        for member in opened:
+            folder, _, name = member.name.rpartition("/")
+            file = opened.extractfile(member) if part in folder and name.endswith(".json") else None
+            if file is not None and not name.startswith("."):
+                yield member.name, json.load(file)

@@ -28,15 +28,15 @@ class Args(Settings):
 @writes(folder="out")
 def run(args: Args) -> int:
     """Play, keep and tell."""
-    from aaml.spot.bench import carry_out, kept_in, parse_cases, parse_policies, tell
+    from aaml.spot.bench import carry_out, keep, parse_cases, parse_policies, tell
     from aaml.spot.policies import read_rule
 
     names = parse_cases(args.cases)
     policies = parse_policies(args.policy, None if args.rule is None else read_rule(args.rule))
-    with kept_in(args.out) as keep:
-        for found in carry_out(names, policies):
-            tell(found)
-            keep(found)
+    whole = []
+    for found in carry_out(names, policies):
+        tell(found)
+        whole += found
     if args.out is not None:
-        print(f"wrote {args.out}/results.csv")
+        print(f"wrote {keep(whole, args.out)}")
     return 0
