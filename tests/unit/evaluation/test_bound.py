@@ -212,6 +212,6 @@ def test_a_path_with_an_equals_sign_is_no_label(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("label", BOUND_ROWS)
 def test_no_policy_is_called_as_a_row_of_a_bound(label: str) -> None:
     with pytest.raises(
-        UserError, match=f"policies: '{label}' is not accepted; expected another label: rows of --bound"
+        UserError, match=f"policies: '{label}' is not accepted; expected another label: results of --bound"
     ):
         policy_entries([f"{label}=random"])
