@@ -225,7 +225,7 @@ class BatchedEnv:
         sizes = (
             {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
-            | dict.fromkeys("YZ", 0)
+            | dict.fromkeys("YZJ", 0)
             | {"R": 4, "n": len(NODE), "o": len(OFFER)}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
@@ -415,7 +415,8 @@ class BatchedEnv:
                 pods = own["T"]
                 own |= {letter: max(size, pods // _OF_PODS[letter]) for letter, size in _FIRST_SIZES.items()} | {
                     "K": len(plan.supply.offers), "U": plan.supply.budgets.shape[1], "V": len(plan.supply.corners),
-                    "H": len(plan.supply.carbon), "G": plan.supply.devices.shape[1],
+                    "H": len(plan.supply.carbon), "J": (devices := plan.supply.devices.shape[1]),
+                    "G": max(own["G"], devices),
                 }  # fmt: skip
                 own |= {"Y": pods, "Z": own["K"]} if plan.supply.may.size else {"Y": 0, "Z": 0}
                 self._elastic = True

@@ -20,6 +20,7 @@ from aaml.episodes.supply import (
     begin_supply,
     delay_s,
     end_pods,
+    is_due,
     is_short,
     join_node,
     next_end_s,
@@ -181,7 +182,7 @@ def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-
             if is_short(env, owned):
                 at.short = 1
                 return False
-            if call_at(settings.turn, (env, owned, settings, work.supply, work.late[0])):
+            if is_due(env, owned) and call_at(settings.turn, (env, owned, settings, work.supply, work.late[0])):
                 activate(env)
                 line_up(env, settings, work.keys, work.late)
                 continue

@@ -81,6 +81,14 @@ def next_end_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return own.ends.at_s[0] if own.seen.at.ends else np.inf
 
 
+@part
+def is_due(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whether `turn` would do anything: something happens now, or there may be orders."""
+    at = own.seen.at
+    at.now_s = env.at.now_s
+    return (at.events > 0 and own.events.at_s[0] <= at.now_s) or _may_order(own.seen)
+
+
 @uncounted
 def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
@@ -96,7 +104,7 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
     if happened:
         return True
     at.now_s = now_s
-    while _is_due(own.seen):
+    while _may_order(own.seen):
         orders, count = call_at(own.seen.terms.rule, (own.seen, work.rule))
         if orders == NOTHING:
             break
@@ -111,7 +119,7 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
 
 
 @part
-def _is_due(seen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _may_order(seen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Take note of the pods and nodes that ask for nodes; returns whether there may be orders."""
     at, terms = seen.at, seen.terms
     if terms.learned:
@@ -306,7 +314,7 @@ def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
         cluster.allocatable[row, r], cluster.requested[row, r] = own.seen.room[own.seen.nodes[NODE.kind, number], r], 0
     kind = own.seen.nodes[NODE.kind, number]
     cluster.gpu_count[row], cluster.gpu_model[row] = 0, own.models[kind]
-    for g in range(cluster.gpu_free.shape[1]):
+    for g in range(own.seen.devices.shape[1]):
         cluster.gpu_free[row, g] = own.seen.devices[kind, g]
         cluster.gpu_count[row] += own.seen.devices[kind, g] > 0
     cluster.cordoned[row], cluster.capacity[row] = False, True

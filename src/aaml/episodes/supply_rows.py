@@ -113,7 +113,7 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
         "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "WoK"), "corners": (_F, "WV3"),
         "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W4T"),
-        "kept_s": (_F, "WT"), "evicting": (_F, "WT"), "devices": (_I, "WKG"), "models": (_I, "WK"), "may": (_B, "WYZ"),
+        "kept_s": (_F, "WT"), "evicting": (_F, "WT"), "devices": (_I, "WKJ"), "models": (_I, "WK"), "may": (_B, "WYZ"),
         "on_sale": (_B, "W0"), "stays": (_B, "W0"),
     },
     "SupplyRows": {
@@ -123,5 +123,5 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     },
     "RuleWork": WORK_LAYOUT,
 }  # fmt: skip
-"""As in `aaml.episodes.rows`; Y and Z: T and K where pods name GPU models, else 0; `n`: the columns of `NODE`, `o`: of
-`OFFER`. Where a size is 0, nothing is told."""
+"""As in `aaml.episodes.rows`; J: GPUs of a type; Y and Z: T and K where pods name GPU models, else 0; `n`: the columns
+of `NODE`, `o`: of `OFFER`. Where a size is 0, nothing is told."""

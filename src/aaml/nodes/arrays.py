@@ -48,7 +48,7 @@ class Sold:
     def of(cls, catalogue: Catalogue, size_power: float = 0.0) -> "Sold":
         """Take over a catalogue; a type's value is divided by its cores to the power of `size_power`."""
         counts = catalogue.gpu_count
-        devices = np.where(np.arange(max(counts.max(initial=0), 1)) < counts[:, np.newaxis], DEVICE_MILLI, 0)
+        devices = np.where(np.arange(counts.max(initial=0)) < counts[:, np.newaxis], DEVICE_MILLI, 0)
         offers = offers_of(catalogue.types)
         offers[OFFER.powered] = per_value(catalogue, size_power)
         return cls(catalogue, offers, Fluid(catalogue).corners, devices.astype(np.int64))
@@ -177,7 +177,7 @@ def memory(seen: Seen) -> RuleWork:
     nodes, pods = seen.nodes.shape[1], seen.pods.shape[1]
     sizes = {
         "L": nodes + pods + 1, "T": pods + 1, "K": seen.room.shape[0], "R": seen.room.shape[1],
-        "G": seen.devices.shape[1],
+        "J": seen.devices.shape[1],
     }  # fmt: skip
     return RuleWork(**{
         name: np.zeros([int(each) if each.isdigit() else sizes[each] for each in letters], kind)

@@ -234,14 +234,14 @@ class RuleWork(NamedTuple):
 
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
-    "free": (_I, "LR"), "left": (_I, "LR"), "gpu_free": (_I, "LG"), "gpu_left": (_I, "LG"), "numbers": (_S, "L"),
+    "free": (_I, "LR"), "left": (_I, "LR"), "gpu_free": (_I, "LJ"), "gpu_left": (_I, "LJ"), "numbers": (_S, "L"),
     "inverse": (_F, "L2"), "quiet": (_B, "L"), "used": (_B, "L"), "gone": (_B, "L"), "base": (_S, "T"),
     "packed": (_S, "T"), "held": (_B, "T"), "worth": (_F, "T"), "rows": (_S, "T"), "bought": (_S, "T"),
-    "chosen": (_S, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "sizes": (_I, "TR"), "shares": (_I, "TG"),
+    "chosen": (_S, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "sizes": (_I, "TR"), "shares": (_I, "TJ"),
     "opened": (_S, "T"), "counts": (_S, "T"), "fits": (_B, "TK"), "order": (_S, "T"), "trial": (np.int8, "K"),
     "ways": (_F, "5K"),
 }  # fmt: skip
-"""Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, G devices of a node."""
+"""Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, J devices of a node."""
 
 
 @section
