@@ -258,6 +258,19 @@ def _in_order(own, work, pods, count, ordered):  # type: ignore[no-untyped-def] 
         ordered[place], work.worth[place] = pod, worth
 
 
+@part
+def _fullest(own, work, rows, pod, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Return the row that is fullest with a pod on it, of those that have room, -1 for none."""
+    best, least = -1, np.inf
+    for row in range(rows):
+        if allows_node(own, pod, work.numbers[row]) and has_room(work.left, row, shape, work.gpu_left):
+            left = (work.left[row, CPU_COLUMN] - shape[_CPU]) * work.inverse[row, 0]
+            left += (work.left[row, MEMORY_COLUMN] - shape[_MEMORY]) * work.inverse[row, 1]
+            if left < least:
+                best, least = row, left
+    return best
+
+
 @section
 def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Give pods one of the first `rows` each, in their order: the one that is then fullest, as MostAllocated does.
@@ -266,15 +279,8 @@ def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noq
     """
     missing = 0
     for k in range(count):
-        shape, best, least = own.shapes[own.shape_of[pods[k]]], -1, np.inf
-        for row in range(rows):
-            if not allows_node(own, pods[k], work.numbers[row]):
-                continue
-            if has_room(work.left, row, shape, work.gpu_left):
-                left = (work.left[row, CPU_COLUMN] - shape[_CPU]) * work.inverse[row, 0]
-                left += (work.left[row, MEMORY_COLUMN] - shape[_MEMORY]) * work.inverse[row, 1]
-                if left < least:
-                    best, least = row, left
+        shape = own.shapes[own.shape_of[pods[k]]]
+        best = _fullest(own, work, rows, pods[k], shape)
         work.rows[k] = best
         if best < 0:
             missing += 1
@@ -343,17 +349,17 @@ def _fits_a_type(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     return fits
 
 
-@section
+@part
 def _fill(own, work, spot, pods, count, kind, take):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Fill a node of a type with those of the pods that are `work.held`, in their order, each that still fits.
 
     Returns how many that are, and what they are worth: none where the type cannot be had. With `take` they are held no
     more. Working memory is the row `spot`.
     """
-    taken, used = 0, 0.0
     if not _is_on_sale(own.on_sale, kind):
-        return taken, used
+        return 0, 0.0
     _empty_node(own, work, spot, kind)
+    taken, used = 0, 0.0
     for k in range(count):
         if not work.held[k] or not allows(own.may, pods[k], kind):
             continue

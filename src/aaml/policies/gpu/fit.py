@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import compiled, part
+from aaml.cluster.kernels import compiled, uncounted
 from aaml.policies.gpu.arrays import (
     SHAPE_COUNT,
     SHAPE_CPU,
@@ -38,7 +38,7 @@ def is_repeated(nodes: NodeArrays, row: int, device: int) -> bool:
     return repeated
 
 
-@part
+@uncounted
 def has_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Whether the devices of a node, with so much left each, can take a request: `aaml.cluster.gpu.devices_fit`."""
     if milli <= 0:
@@ -93,7 +93,7 @@ def extreme_device(gpu: IntArray, milli: int, worst: bool) -> int:
     return chosen
 
 
-@part
+@uncounted
 def take_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Take what fits from a node's devices, as `aaml.cluster.gpu.choose_devices` does; returns these as bits."""
     if count == 1 and milli < DEVICE_MILLI:
