@@ -72,7 +72,7 @@ class Karpenter:
             self._at[name] = value
         for name, value in terms_of(self.settings).items():
             self._terms[name] = value
-        self._terms["kinds"] = len(self.catalogue)
+        self._terms["kinds"], self._terms["by_node"] = len(self.catalogue), 1
 
     @property
     def next_s(self) -> float:

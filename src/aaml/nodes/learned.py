@@ -69,7 +69,7 @@ class LearnedNodes:
         """Plan with these types."""
         self._sold, self._at["nothing_s"] = Sold.of(catalogue, self.policy.size_power), nan
         self._terms = np.zeros(1, TERMS)[0]
-        sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners)}
+        sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners), "by_node": 1}
         for name, value in (asdict(self.policy) | sizes).items():
             self._terms[name] = value
 

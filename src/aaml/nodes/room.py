@@ -38,10 +38,9 @@ def allows(may, pod, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
 
 @part
 def allows_node(own, pod, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Whether they allow a node, or a new one: its type less the number of types. Unless it is told, as its type."""
+    """Whether they allow a node, or a new one: its type less the number of types."""
     if own.may.shape[0] == 0:
         return True
-    column = own.terms.kinds + number
-    if number >= 0 and column >= own.may.shape[1]:
-        column = own.nodes[NODE.kind, number]
-    return own.may[pod, column]
+    if number >= 0 and not own.terms.by_node:
+        return own.may[pod, own.nodes[NODE.kind, number]]
+    return own.may[pod, own.terms.kinds + number]

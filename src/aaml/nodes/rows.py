@@ -97,7 +97,7 @@ def record(integers: Sequence[str], floats: Sequence[str]) -> np.dtype[np.void]:
 
 
 TERMS = record(
-    ("kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "rule"),
+    ("kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "rule", "by_node"),
     (
         "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
         "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
@@ -109,8 +109,8 @@ TERMS = record(
 pods.
 
 `kinds`, `corners`, `hours`, `budgets`: how many there are of each. `learned`: whether a `NodePolicy` says what is
-provisioned, and not Karpenter; `rule`: where its compiled `decide` is (`rule_at`). `consolidate_after_s`: NaN where no
-node ever goes.
+provisioned, and not Karpenter; `rule`: where its compiled `decide` is (`call_at`). `by_node`: whether `may` tells
+nodes apart; else a node is allowed as its type is. `consolidate_after_s`: NaN where no node ever goes.
 """
 STATE = record(
     (

@@ -15,7 +15,7 @@ from aaml.episodes.formulas import FormulaEpisodes
 from aaml.episodes.plan import Plan
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, Offering
-from aaml.nodes.catalogue_file import shipped_catalogue
+from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.settings import KarpenterSettings, NodeTimes, Prices
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
@@ -164,6 +164,27 @@ def every_second_kept(count, rng, seconds):
 def test_gpus_are_bought_and_shared_as_the_simulator_does(autoscaler):
     metrics = play(replace(BILL_TASKS["bill-openb"], autoscaler=autoscaler), fullest, seed=40, nodes=3, spec=SHOWN)
     assert all(each["mean_gpu_allocation"] > 0.1 for each in metrics)
+
+
+def naming_models(count, rng):
+    """Return pods of openb, of which those with GPUs name one or two models."""
+    workload, until_s = BILL_TASKS["bill-openb"].rhythm(count, rng)
+    models = sorted({kind.gpu_model for kind in openb_catalogue().types} - {""})
+
+    def named(number, pod):
+        chosen = frozenset(models[(number + k) % len(models)] for k in range(1 + number % 2))
+        return replace(pod, gpu=replace(pod.gpu, models=chosen)) if pod.gpu.count else pod
+
+    pods = tuple(named(number, pod) for number, pod in enumerate(workload.pods))
+    return replace(workload, pods=pods), until_s
+
+
+@pytest.mark.parametrize("autoscaler", [KarpenterSettings(consolidate_after_s=15.0), NodePolicy()])
+def test_pods_get_the_gpu_models_that_they_name_whatever_the_other_rows_can_buy(autoscaler):
+    task = replace(BILL_TASKS["bill-openb"], autoscaler=autoscaler, rhythm=naming_models)
+    sold = {len(task.drawn_catalogue(seed)) for seed in range(50, 50 + len(NODES))}
+    assert len(sold) > 1, "the rows' catalogues differ in length"
+    play(task, fullest, seed=50, nodes=3)
 
 
 @pytest.mark.parametrize("seed", [0, 3])
