@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -252,10 +252,20 @@ def append_row(path: Path, row: Mapping[str, object]) -> None:
         else:
             with path.open(newline="", encoding="utf-8") as there:
                 columns = next(csv.reader(there), columns)
-        if set(columns) != set(row):
-            other = min(set(columns) ^ set(row))
-            raise UserError(f"{path}: has other columns than this run ({other}); choose another --out")
+        _refuse_others(path, columns, row)
         file.write(_csv([[row[name] for name in columns]]).encode())
+
+
+def refuse_other_table(path: Path, columns: Iterable[str]) -> None:
+    """Raise `UserError` where a CSV file is there that has other columns than these."""
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8", errors="replace") as there:
+            _refuse_others(path, next(csv.reader(there), ()), columns)
+
+
+def _refuse_others(path: Path, there: Iterable[str], columns: Iterable[str]) -> None:
+    if other := set(there) ^ set(columns):
+        raise UserError(f"{path}: has other columns than this run ({min(other)}); choose another --out")
 
 
 def _csv(rows: Sequence[Sequence[object]]) -> str:

@@ -8,6 +8,7 @@ host ports, volumes, a node
 selector, a node's name
 a gang, scheduling gates            pods are placed one at a time
 a priority                          nothing is preempted
+no pod                              there is nothing to decide
 a timeline, filters of one's own,   an episode begins empty, and nothing but pods and the supply of nodes is to come
 pods that run already
 where nodes are provisioned:
@@ -45,6 +46,8 @@ def check_cluster(cluster: Beginning) -> None:
     """Raise `UserError` for a cluster in which more than pods and nodes' supply is to come."""
     if not cluster.untouched:
         raise UserError("compiled episodes begin with an empty cluster and take no timeline and no filters")
+    if not cluster.workload.pods:
+        raise UserError("compiled episodes have at least one pod, and none is drawn here")
     if cluster.supply is not None and len(cluster.state):
         raise UserError("compiled episodes in which nodes are bought begin without a node")
 

@@ -54,7 +54,9 @@ def split_nodes(spec: str) -> tuple[str, str]:
     """
     parts = [(spec[:place], spec[place + 1 :]) for place, letter in enumerate(spec) if letter == "+" and place][::-1]
     meant = [(policy, nodes) for policy, nodes in parts if nodes in WORDS or nodes.endswith((".yaml", ".yml"))]
-    if meant and not (names_profile(spec) and profile_file(spec).is_file()):  # whose own path has a plus
+    if names_profile(spec) and profile_file(spec).is_file():  # a plus before "#" is of its own path
+        meant = [each for each in meant if "#" in each[0]]
+    if meant:
         return next((each for each in meant if each[1] in WORDS or Path(each[1]).is_file()), meant[0])
     if parts and parts[0][0] in POLICIES.names():
         raise bad_value("nodes", parts[0][1], f"one of {', '.join(WORDS)}, or a YAML file")

@@ -1,7 +1,7 @@
 """`aaml bench cant-be-late`: policies on the published cases, as published and so that nothing is late."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from aaml.errors import bad_value
-from aaml.files import write_text
+from aaml.files import refuse_other_table, write_text
 from aaml.spot.cases import NAMES, NINE_ZONES, Cases, published
 from aaml.spot.optimum import optimum
 from aaml.spot.play import RESULT, play
@@ -105,6 +105,11 @@ def _groups(cases: Cases, dollars: FloatArray, best: Policy) -> tuple[int, int]:
     saved, group = play(cases, best, strict=True)[:, RESULT.dollars] - dollars, np.array(cases.group)
     means = [saved[group == each].mean() for each in np.unique(group)]
     return sum(int(each > _LEVEL) for each in means), len(means)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `UserError` where the folder's results.csv is of another command."""
+    refuse_other_table(folder / RESULTS, [each.name for each in fields(Figures)])
 
 
 def keep(found: Sequence[Figures], folder: Path) -> Path:

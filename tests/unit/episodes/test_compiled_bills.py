@@ -30,6 +30,7 @@ from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.bill import BILL_TASKS
+from aaml.workload.model import Workload
 
 BILL = BILL_TASKS["bill"]
 NODES = (3, 5, 4)
@@ -259,6 +260,8 @@ def test_what_is_not_compiled_is_refused():
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):
             BatchedEnv(lambda _row, _number: plan(BILL), 1, **options).reset()
+    with pytest.raises(UserError, match="at least one pod"):
+        plan(replace(BILL, rhythm=lambda count, rng: (Workload(()), 60.0)))
     cluster = BILL.build(0, 3)
     tolerant = replace(cluster.workload[0], tolerations=(Toleration(operator="Exists"),))
     cluster.workload = replace(cluster.workload, pods=(tolerant,))

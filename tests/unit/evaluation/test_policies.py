@@ -107,6 +107,8 @@ def test_paths_may_have_a_plus_and_a_number_sign(tmp_path: Path, monkeypatch) ->
     kube = "kube-scheduler:c++/s.yaml"
     assert split_nodes(kube) == (kube, "")
     assert split_nodes(f"{kube}+c++/pool.yaml") == (kube, "c++/pool.yaml")
+    assert split_nodes(f"{kube}#x+learned") == (f"{kube}#x", "learned")
+    assert split_nodes(f"{kube}#y+c++/pool.yaml") == (f"{kube}#y", "c++/pool.yaml")
     assert split_nodes("first-fit+c++/pool.yaml") == ("first-fit", "c++/pool.yaml")
     assert split_nodes("first-fit+gone.yaml") == ("first-fit", "gone.yaml")
     assert split_nodes("first-fit+learned") == ("first-fit", "learned")

@@ -232,6 +232,14 @@ def test_the_command_plays_and_keeps_a_row_for_each_policy(tmp_path: Path, capsy
     assert [row.split(",")[1] for row in rows[1:]] == ["greedy", OURS, "slack-line", "optimum"]
 
 
+def test_another_commands_results_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.csv").write_text("task,policy\nbalance,random\n")
+    argv = ["cant-be-late", "--cases", "high-tight-large", "--policy", "greedy", "--out", str(tmp_path)]
+    assert run("bench", argv) == 2
+    assert "results.csv: has other columns than this run" in capsys.readouterr().err
+    assert (tmp_path / "results.csv").read_text() == "task,policy\nbalance,random\n"
+
+
 def test_what_is_not_known_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=r"cases: 'leaderbord' is not accepted; did you mean leaderboard\?"):
         parse_cases(["leaderbord"])

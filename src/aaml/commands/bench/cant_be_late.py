@@ -28,11 +28,13 @@ class Args(Settings):
 @writes(folder="out")
 def run(args: Args) -> int:
     """Play, keep and tell."""
-    from aaml.spot.bench import carry_out, keep, parse_cases, parse_policies, tell
+    from aaml.spot.bench import carry_out, check_folder, keep, parse_cases, parse_policies, tell
     from aaml.spot.policies import read_rule
 
     names = parse_cases(args.cases)
     policies = parse_policies(args.policy, None if args.rule is None else read_rule(args.rule))
+    if args.out is not None:
+        check_folder(args.out)
     whole = []
     for found in carry_out(names, policies):
         tell(found)
