@@ -8,9 +8,10 @@ uncounted   for kernels that work on arrays which their caller holds: they, and 
 counted     for kernels that allocate and are called from such
 compiled    for all others
 part        uncounted, for what only kernels call: it is merged into its caller, for a call costs by the array
-section     the same for what is large or rarely called: it is compiled once, and called
+section     the same for what is large or rarely called: it is called; but it is compiled with each of its callers
 named       for functions that return views with names, which a kernel without counting cannot return; and for what
             calls much and is called once: a part or section is optimised with all that it calls, and so is its caller
+call_at     for what is large and has several callers: it is compiled once (`address_of`), and called by its address
 """
 
 import multiprocessing
