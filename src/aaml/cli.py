@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ def run(command: str, argv: Sequence[str], prog: str | None = None) -> int:
     return execute(module.Args, module.run, argv, prog or f"aaml {command}", module.__doc__)
 
 
+def quiet_where_told(args: threading.ExceptHookArgs) -> None:
+    """Leave out the traceback of a thread that found no room to write: the command's own line tells that."""
+    if not (isinstance(args.exc_value, OSError) and args.exc_value.errno in _NO_ROOM):
+        threading.__excepthook__(args)
+
+
 def execute(
     settings: Any,
     handler: Callable[[Any], int],
@@ -53,6 +60,7 @@ def execute(
     """
     from aaml.commands.flags import parse
 
+    threading.excepthook = quiet_where_told
     try:
         return int(handler(parse(settings, argv, prog, description, underscores=underscores)) or 0)
     except UserError as error:

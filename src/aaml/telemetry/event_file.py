@@ -5,7 +5,8 @@ The library takes long to import: who makes a writer imports this module then.
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,23 @@ class TensorBoardWriter(NullWriter):
 
     def flush(self) -> None:
         """Write out what is queued."""
-        self._writer.flush()
+        with self._named():
+            self._writer.flush()
 
     def close(self) -> None:
         """Write out what is queued and close the file."""
-        self._writer.close()
+        with self._named():
+            self._writer.close()
 
     def _add(self, summary: Any, step: int) -> None:
-        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        with self._named():
+            self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the folder where nothing can be written: TensorBoard's own errors name no file."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or str(self.directory)
+            raise
