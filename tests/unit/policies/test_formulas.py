@@ -219,7 +219,10 @@ def test_a_person_may_name_constants_in_the_file(tmp_path):
         ({"format": "aaml-linear"}, "expected"),
         ({"constants": 3}, "constants: Expected `object`, got `int` (3)"),
         ({"observation": {}}, "observation: lacks 'typical_pods'"),
-        ({"observations": {}}, "unknown field `observations`; expected one of format, expression, features,"),
+        (
+            {"observations": {}},
+            "unknown field `observations`; did you mean observation? Expected one of format, expression,",
+        ),
     ],
 )
 def test_a_file_that_is_none_or_about_other_features_is_refused_in_a_line(tmp_path, change, said):
