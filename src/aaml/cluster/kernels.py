@@ -82,7 +82,8 @@ _RETURNED: dict[tuple[Any, ...], Any] = {}  # by the types of arguments for whic
 def address_of(kernel: Any, *examples: object) -> int:
     """Return where a kernel's code for such arguments is, for `call_at`: it is compiled once, whoever calls it."""
     types = tuple(map(numba.typeof, examples))
-    kernel.compile(types)
+    if types not in kernel.overloads:
+        kernel.compile(types)
     made = kernel.overloads[types]
     _RETURNED[types] = made.signature.return_type
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_func_name))

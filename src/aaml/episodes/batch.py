@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -235,6 +236,7 @@ class BatchedEnv:
         self._free: list[int] = []
         self._slot_count = 0
         self._plans: dict[int, SupplyPlan] = {}  # by slot, where nodes are bought
+        self._addresses: dict[Any, int] = {}  # by rule of who provisions nodes: where its code is
         self._began = False
         self._allocate(sizes, first=True)
 
@@ -481,7 +483,7 @@ class BatchedEnv:
         pool, self._plans[slot] = self._supply.pool, supply
         for name, value in supply.terms().items():
             pool.terms[name][slot] = value
-        self._address(self._supply, slot, supply)
+        pool.terms["rule"][slot] = self._address(self._supply, slot, supply.rule)
         if self._queue_sort is not None:
             _put_order(pool.terms, slot, self._queue_sort)
         put(pool.offers[slot], supply.offers)
@@ -498,17 +500,19 @@ class BatchedEnv:
         pool.evicting[slot] = eviction(0)  # pods of compiled episodes have no priority
         self._draw(slot, supply)
 
-    def _address(self, memory: Supply, slot: int, plan: SupplyPlan) -> None:
-        """Say where the code is of who provisions the nodes of a slot, and of what happens to these."""
-        progress, episodes, work = self._rows.progress[:1].copy(), self._pool.episodes, self._work[0]
-        progress["slot"] = slot
-        rows = self._rows._replace(progress=progress.view(np.recarray))
-        env = interpreted(env_of)(self._pool._replace(episodes=episodes.view(np.recarray)), rows, 0)
-        owned = interpreted(owned_of)(memory, env, 0)
-        memory.pool.terms["rule"][slot] = address_of(plan.rule, owned.seen, work.supply.rule)
-        if not self._settings.turn:
-            turn_at = address_of(turn, env, owned, self._settings, work.supply, work.late[0])
-            self._settings = self._settings._replace(turn=turn_at)
+    def _address(self, memory: Supply, slot: int, rule: Any) -> int:
+        """Return where the code is of who provisions nodes; and say, once, where that is of what happens to these."""
+        if rule not in self._addresses:
+            progress, episodes, work = self._rows.progress[:1].copy(), self._pool.episodes, self._work[0]
+            progress["slot"] = slot
+            rows = self._rows._replace(progress=progress.view(np.recarray))
+            env = interpreted(env_of)(self._pool._replace(episodes=episodes.view(np.recarray)), rows, 0)
+            owned = interpreted(owned_of)(memory, env, 0)
+            self._addresses[rule] = address_of(rule, owned.seen, work.supply.rule)
+            if not self._settings.turn:
+                turn_at = address_of(turn, env, owned, self._settings, work.supply, work.late[0])
+                self._settings = self._settings._replace(turn=turn_at)
+        return self._addresses[rule]
 
     def _load(self, slot: int, plan: Plan) -> None:
         """Write a plan into its slot."""
