@@ -101,7 +101,7 @@ class Karpenter:
         if packer.raised is not None:
             raise packer.raised
         self._take_over(own, names)
-        if self._at["replaces"] and (self._planned != pending or not packer.is_needed):
+        if self._at["replaces"] and self._planned != pending:
             self._types = self._offered(packer.claims.get(frozenset(self._planned), ()))
         if orders == BUYS:
             claims = packer.bought if packer.is_needed else work.order[:count].tolist()
