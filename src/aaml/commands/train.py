@@ -68,8 +68,8 @@ def run(args: Args) -> int:
     print(f"model: {folder.model_path()}" + (f"\nreport: {report}" if report.exists() else ""))
     print(f"next: aaml evaluate --task {config.task} --models {folder.path}")
     if progress.best_step == 0 < progress.step:
-        more = f"aaml train --out {folder.path} --resume --steps {2 * progress.step}"
-        print(f"{config.nothing_better}; try more decisions: {more}")
-    if interruption.signal:
+        more = f"try more decisions: aaml train --out {folder.path} --resume --steps {2 * progress.step}"
+        print(f"{config.nothing_better}; {again if interruption.signal else more}")
+    elif interruption.signal:
         print(again)
     return interruption.status
