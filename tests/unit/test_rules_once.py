@@ -18,21 +18,21 @@ RULES = {
     "whether a move is balanced": "aaml.nodes.karpenter_rules:_is_balanced",
     "whether a plan still holds": "aaml.nodes.karpenter_rules:_still",
     "how Karpenter packs pods": "aaml.nodes.packing_rules:pack",
-    "how it packs pods that ask for more than room": "aaml.nodes.packing:pack",
+    "how it packs pods that ask for more than resources": "aaml.nodes.packing:pack",
     "which pods a claim takes": "aaml.nodes.packing_rules:_joins",
-    "whether a node is quiet": "aaml.nodes.packing_rules:is_busy",
+    "whether a node is consolidatable": "aaml.nodes.packing_rules:is_busy",
     "what learned nodes buy": "aaml.nodes.learned_rules:_types_for",
     "which nodes they drain": "aaml.nodes.learned_rules:_moves",
     "what they replace": "aaml.nodes.learned_rules:_replacement",
-    "whether a node has room for a pod": "aaml.nodes.room:has_room",
-    "what is left of nodes": "aaml.nodes.rows:measure_room",
+    "whether a pod fits on a node": "aaml.nodes.fit:pod_fits",
+    "what is left of nodes": "aaml.nodes.rows:measure_free",
     "which pods are kept": "aaml.nodes.rows:is_kept",
     "what runs up on the bill": "aaml.nodes.meter:run_up",
     "the LP relaxation's price": "aaml.nodes.fluid:fluid_price",
     "the Cluster Autoscaler's look": "aaml.nodes.cluster_autoscaler:ClusterAutoscaler",
     "how many evictions a budget allows": "aaml.nodes.budgets:allowed_evictions",
 }
-KERNELS = {"part", "section", "named", "uncounted", "counted", "compiled"}
+KERNELS = {"inlined", "outlined", "inlined_source", "without_refcount", "with_refcount", "compiled"}
 OF_EACH = {"_candidates", "decide", "collect", "next_s", "_unplaced"}
 """What Karpenter and learned nodes decide each by rules of their own."""
 
@@ -57,4 +57,4 @@ def test_no_kernel_of_nodes_has_a_second_of_its_name():
             )
     of_nodes = {place.partition(":")[2] for place in RULES.values()}
     assert {name for name in of_nodes - OF_EACH if kernels[name] > 1} == set()
-    assert kernels["pack"] == kernels["measure_room"] == 1
+    assert kernels["pack"] == kernels["measure_free"] == 1

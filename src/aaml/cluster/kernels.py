@@ -4,14 +4,16 @@ Where many threads call a kernel at once, it matters whether references to array
 to every array that compiled code hands on or cuts a view from, atomically, so that threads that share an array wait for
 one another. In the kernels of lockstep episodes that took three quarters of the time.
 
-uncounted   for kernels that work on arrays which their caller holds: they, and what they call, may not allocate
-counted     for kernels that allocate and are called from such
-compiled    for all others
-part        uncounted, for what only kernels call: it is merged into its caller, for a call costs by the array
-section     the same for what is large or rarely called: it is called; but it is compiled with each of its callers
-named       for functions that return views with names, which a kernel without counting cannot return; and for what
-            calls much and is called once: a part or section is optimised with all that it calls, and so is its caller
-call_at     for what is large and has several callers: it is compiled once (`address_of`), and called by its address
+without_refcount  for kernels that work on arrays which their caller holds: they, and what they call, allocate nothing
+with_refcount     for kernels that allocate and are called from such
+compiled          for all others
+inlined           `without_refcount`, for what only kernels call: LLVM merges it into its caller, for a call costs by
+                  the array
+outlined          the same for what is large or rarely called: it is called; but it is compiled with each of its callers
+inlined_source    for functions that return views with names, which a kernel without reference counts cannot return; and
+                  for what calls much and is called once: what is inlined or outlined is optimised with all that it
+                  calls, and so is its caller; here numba writes its lines into the caller beforehand
+call_at           for what is large and has several callers: it is compiled once (`address_of`), called by its address
 """
 
 import multiprocessing
@@ -40,7 +42,7 @@ def compiled(function: F) -> "Dispatcher[F]":
     return _kept(numba.njit(nogil=True)(function))
 
 
-def _counting(references: bool, **options: bool) -> Any:
+def _counting(references: bool, **options: bool) -> "Callable[[F], Dispatcher[F]]":
     njit: Any = numba.njit  # its types leave `_nrt` out
     return lambda function: _kept(njit(nogil=True, _nrt=references, **options)(function))
 
@@ -61,12 +63,12 @@ def _kept(kernel: K) -> K:
     return keep(kernel)
 
 
-uncounted, counted = _counting(False), _counting(True)
-part = _counting(False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-section = _counting(False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+without_refcount, with_refcount = _counting(False), _counting(True)
+inlined = _counting(False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+outlined = _counting(False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def named(function: F) -> "Dispatcher[F]":
+def inlined_source(function: F) -> "Dispatcher[F]":
     """Write a function's lines into every kernel that calls it."""
     return keep(numba.njit(nogil=True, inline="always")(function))
 

@@ -14,6 +14,10 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import columns, compiled
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
 COUNTED = ("arrived", "bound", "departed", "deleted", "evicted", "migrated", "rejected", "declined", "lost")
 """What is counted of a run."""
 Fragmentation = Callable[[ClusterState], npt.NDArray[np.float64]]
@@ -100,7 +104,9 @@ def use_of_nodes(state: ClusterState) -> npt.NDArray[np.float64]:
 
 
 @compiled
-def measure_usage(allocatable, requested, capacity, gpu_free, gpu_count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def measure_usage(
+    allocatable: IntArray, requested: IntArray, capacity: BoolArray, gpu_free: IntArray, gpu_count: IntArray,
+) -> tuple[int, int, float, float, float, float, float, float, float, float]:  # fmt: skip
     """Return the numbers of `Usage`, in its order, from the arrays of a `ClusterState`."""
     n, empty = 0, 0
     cpu, memory, cpu_square, memory_square = 0.0, 0.0, 0.0, 0.0
@@ -136,7 +142,10 @@ def measure_usage(allocatable, requested, capacity, gpu_free, gpu_count):  # typ
 
 
 @compiled
-def hold_usage(allocatable, requested, capacity, gpu_free, gpu_count, pending, gpu_milli, seconds, totals):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def hold_usage(
+    allocatable: IntArray, requested: IntArray, capacity: BoolArray, gpu_free: IntArray, gpu_count: IntArray,
+    pending: float, gpu_milli: int, seconds: float, totals: FloatArray,
+) -> None:  # fmt: skip
     """Add to `totals` (`AVERAGED`) what held for so many seconds."""
     n, empty, cpu, memory, cpu_variance, memory_variance, cpu_share, memory_share, gpu, whole = measure_usage(
         allocatable, requested, capacity, gpu_free, gpu_count

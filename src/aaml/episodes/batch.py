@@ -18,7 +18,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import address_of, interpreted
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage, summary
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
-from aaml.episodes.lockstep import BEGIN, RESUME, BatchSettings, play_rows
+from aaml.episodes.lockstep import BEGIN, RESUME, play_rows
 from aaml.episodes.own_rewards import OwnReward
 from aaml.episodes.plan import Plan
 from aaml.episodes.rewards import REWARDS
@@ -30,6 +30,7 @@ from aaml.episodes.rows import (
     POD_STATES,
     POD_TIMES,
     WAITS,
+    BatchSettings,
     EpisodePool,
     Rows,
     View,

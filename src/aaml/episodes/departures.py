@@ -1,10 +1,11 @@
 """A binary heap of departures in two arrays, in compiled code: when each leaves, and which pod it is."""
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import without_refcount
+from aaml.episodes.rows import FloatArray, SmallArray
 
 
-@uncounted
-def push(times, pods, count, at_s, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def push(times: FloatArray, pods: SmallArray, count: int, at_s: float, pod: int) -> None:
     """Add to a binary heap of `count` departures."""
     place = count
     while place > 0 and times[(place - 1) // 2] > at_s:
@@ -14,8 +15,8 @@ def push(times, pods, count, at_s, pod):  # type: ignore[no-untyped-def]  # noqa
     times[place], pods[place] = at_s, pod
 
 
-@uncounted
-def drop(times, pods, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def drop(times: FloatArray, pods: SmallArray, count: int) -> None:
     """Take the first of a binary heap of `count` departures away."""
     last_s, last, place = times[count - 1], pods[count - 1], 0
     while 2 * place + 1 < count - 1:

@@ -3,23 +3,23 @@
 Metrics are those of `SimCluster` under a `LinearPolicy` of these weights and this order of waiting pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.batch import BatchedEnv
 from aaml.episodes.lockstep import begin, bind, expected_s, next_decision, remain
 from aaml.episodes.plan import Plan
 from aaml.episodes.ports import Beginning
 from aaml.episodes.refusals import check_linear
-from aaml.episodes.rows import env_of
-from aaml.episodes.supply_rows import owned_of
+from aaml.episodes.rows import BatchSettings, EpisodePool, Rows, View, Work, env_of
+from aaml.episodes.supply_rows import Supply, owned_of
 from aaml.nodes.rows import SHAPE_REQUEST
 from aaml.policies.heuristics.linear import FEATURES, life_score, plain_score, weigh_into
-from aaml.scheduling.lifetimes import LifetimeModel
+from aaml.scheduling.lifetimes import LifetimeModel, LifetimeTable
 from aaml.scheduling.observation import ObservationSpec, mean_size
 from aaml.scheduling.queue_sort import QueueSort
 
@@ -56,12 +56,16 @@ class Flow:
 
     def play(self, weights: FloatArray, sort: QueueSort = BY_ARRIVAL) -> Mapping[str, float]:
         """Run the episode under the linear scorer `weights` [terms, F]; returns its metrics."""
+        play: Callable[..., None] = _play
         total = np.empty(len(FEATURES))
-        return self._batch.run(self._plan, sort, lambda *memory: _play(*memory, weights, total)).metrics
+        return self._batch.run(self._plan, sort, lambda *memory: play(*memory, weights, total)).metrics
 
 
-@uncounted
-def _play(pool, rows, supply, view, lives, settings, work, weights, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _play(
+    pool: EpisodePool, rows: Rows, supply: Supply | None, view: View, lives: LifetimeTable | None,
+    settings: BatchSettings, work: Work, weights: FloatArray, total: FloatArray,
+) -> None:  # fmt: skip
     """Play the first row's episode to its end; `total` [F] is overwritten."""
     env = env_of(pool, rows, 0)
     owned = None if supply is None else owned_of(supply, env, 0)

@@ -5,20 +5,22 @@ slower at ten nodes, and at most twice as fast at a hundred. Decisions and metri
 `FormulaPolicy`, to the bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import without_refcount
 from aaml.episodes.batch import BatchedEnv, Ended
 from aaml.episodes.lockstep import begin, bind, next_decision, show
 from aaml.episodes.plan import Plan
-from aaml.episodes.rows import env_of
-from aaml.episodes.supply_rows import owned_of
+from aaml.episodes.rows import BatchSettings, EpisodePool, FloatArray, Rows, View, Work, env_of
+from aaml.episodes.supply_rows import Supply, owned_of
 from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import Program, best_of, run_program
 from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.fragmentation import FragmentTables
+from aaml.scheduling.lifetimes import LifetimeTable
 from aaml.scheduling.observation import NODE_FEATURES, PLAIN, ObservationSpec
 
 IntArray = npt.NDArray[np.int64]
@@ -50,7 +52,8 @@ class FormulaEpisodes:
     def play(self, program: Program, which: Sequence[int] | IntArray | None = None) -> list[Ended]:
         """Play episodes (by number; all of them) under a formula; return how each ended, with its metrics."""
         rows = np.arange(len(self)) if which is None else np.asarray(which, dtype=np.int64)
-        return self._batch.play(rows, lambda *memory: _play(*memory, *program, self._room(program)))
+        play: Callable[..., None] = _play
+        return self._batch.play(rows, lambda *memory: play(*memory, *program, self._room(program)))
 
     def _room(self, program: Program) -> npt.NDArray[np.float64]:
         """Return registers for as many nodes as there may be."""
@@ -60,8 +63,12 @@ class FormulaEpisodes:
         return self._registers
 
 
-@uncounted
-def _play(pool, rows, supply, view, tables, lives, settings, work, which, wanted, constants, code, registers):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _play(
+    pool: EpisodePool, rows: Rows, supply: Supply | None, view: View, tables: FragmentTables | None,
+    lives: LifetimeTable | None, settings: BatchSettings, work: Work, which: IntArray, wanted: IntArray,
+    constants: FloatArray, code: IntArray, registers: FloatArray,
+) -> None:  # fmt: skip
     """Play the episodes of some rows to their ends; `registers` is overwritten."""
     score = registers[len(wanted) + len(constants) + len(code) - 1]
     for b in which:

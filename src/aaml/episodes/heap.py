@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import part, section
+from aaml.cluster.kernels import inlined, outlined
 
 _SEQUENCE, _KIND, _SUBJECT = range(3)
 
@@ -17,33 +17,33 @@ class Heap(NamedTuple):
     facts: npt.NDArray[np.int32]
 
 
-@part
-def first(heap):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def first(heap: Heap) -> tuple[int, int, int]:
     """Return the facts of the first entry."""
     return heap.facts[_SEQUENCE, 0], heap.facts[_KIND, 0], heap.facts[_SUBJECT, 0]
 
 
-@part
-def _is_before(heap, place, at_s, sequence):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _is_before(heap: Heap, place: int, at_s: float, sequence: int) -> bool:
     return heap.at_s[place] < at_s or (heap.at_s[place] == at_s and heap.facts[_SEQUENCE, place] < sequence)
 
 
-@part
-def _put(heap, place, at_s, sequence, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _put(heap: Heap, place: int, at_s: float, sequence: int, kind: int, subject: int) -> None:
     heap.at_s[place] = at_s
     heap.facts[_SEQUENCE, place], heap.facts[_KIND, place], heap.facts[_SUBJECT, place] = sequence, kind, subject
 
 
-@part
-def _move(heap, source, target):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _move(heap: Heap, source: int, target: int) -> None:
     _put(
         heap, target, heap.at_s[source], heap.facts[_SEQUENCE, source], heap.facts[_KIND, source],
         heap.facts[_SUBJECT, source],
     )  # fmt: skip
 
 
-@section
-def add(heap, count, at_s, sequence, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@outlined
+def add(heap: Heap, count: int, at_s: float, sequence: int, kind: int, subject: int) -> None:
     """Add to a heap of `count` entries."""
     place = count
     while place > 0 and not _is_before(heap, (place - 1) // 2, at_s, sequence):
@@ -52,8 +52,8 @@ def add(heap, count, at_s, sequence, kind, subject):  # type: ignore[no-untyped-
     _put(heap, place, at_s, sequence, kind, subject)
 
 
-@section
-def drop_first(heap, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@outlined
+def drop_first(heap: Heap, count: int) -> None:
     """Take the first of a heap of `count` entries away."""
     last, place = count - 1, 0
     at_s, sequence = heap.at_s[last], heap.facts[_SEQUENCE, last]

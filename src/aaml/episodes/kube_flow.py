@@ -5,27 +5,28 @@ configuration: the same integers, the same sampling of nodes, the same queue. On
 generator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import part, uncounted
+from aaml.cluster.kernels import inlined, without_refcount
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.batch import BatchedEnv
 from aaml.episodes.lockstep import begin, bind, next_decision
 from aaml.episodes.plan import Plan
 from aaml.episodes.ports import Beginning
-from aaml.episodes.random_bits import draw
+from aaml.episodes.random_bits import BitState, draw
 from aaml.episodes.refusals import check_kube_scheduler, check_zones
-from aaml.episodes.rows import env_of
-from aaml.episodes.supply_rows import owned_of
+from aaml.episodes.rows import BatchSettings, BoolArray, EpisodePool, Nodes, Rows, View, Work, env_of
+from aaml.episodes.supply_rows import Supply, owned_of
 from aaml.errors import UserError
-from aaml.nodes.rows import SHAPE_REQUEST
+from aaml.nodes.rows import SHAPE_REQUEST, Number
 from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
 from aaml.policies.kube_scores.resources import by_shape
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
+from aaml.scheduling.lifetimes import LifetimeTable
 
 IntArray = npt.NDArray[np.int64]
 _LEAST, _RATIO = 0, 2
@@ -74,7 +75,10 @@ class KubeFlow:
         weights = [config.weights.get(name, 0) for name in ("NodeResourcesFit", "NodeResourcesBalancedAllocation")]
         random = np.array([seed], dtype=np.uint64)
 
-        def played(pool, rows, supply, view, lives, settings, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        def played(
+            pool: EpisodePool, rows: Rows, supply: Supply | None, view: View, lives: LifetimeTable | None,
+            settings: BatchSettings, work: Work,
+        ) -> None:  # fmt: skip
             if config.backoff_s is not None:
                 first_s, most_s = map(float, config.backoff_s)
                 settings = settings._replace(initial_backoff_s=first_s, max_backoff_s=most_s)
@@ -82,7 +86,8 @@ class KubeFlow:
             order = self._order if supply is None else np.arange(size)
             wanted = np.array([nodes_to_find(n, config.percentage_of_nodes_to_score) for n in range(size + 1)])
             random[:] = seed
-            return _play(
+            play: Callable[..., None] = _play
+            play(
                 pool, rows, supply, view, lives, settings, work,
                 _STRATEGIES[config.strategy], resources, line, *weights, wanted, order, config.ties == "random", random,
                 *np.empty((2, size), dtype=np.int64),
@@ -91,11 +96,13 @@ class KubeFlow:
         return self._batch.run(self._plan, None, played).metrics
 
 
-@uncounted
-def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202, C901
-    pool, rows, supply, view, _lives, settings, work, strategy, resources, line, fit_weight, balance_weight, wanted,  # noqa: ANN001
-    order, random_ties, random, totals, found,  # noqa: ANN001
-):  # fmt: skip
+@without_refcount
+def _play(  # noqa: C901
+    pool: EpisodePool, rows: Rows, supply: Supply | None, view: View, _lives: LifetimeTable | None,
+    settings: BatchSettings, work: Work, strategy: int, resources: IntArray, line: IntArray, fit_weight: int,
+    balance_weight: int, wanted: IntArray, order: IntArray, random_ties: bool, random: BitState, totals: IntArray,
+    found: IntArray,
+) -> None:  # fmt: skip
     """Play the first row's episode to its end; `totals` and `found` [N] are overwritten.
 
     `wanted` int64 [N + 1]: of how many feasible nodes the search is content, by how many nodes there are.
@@ -135,8 +142,8 @@ def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202, C901
     at.over, at.alive = 1, 0
 
 
-@part
-def _sample(mask, order, start, wanted, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _sample(mask: BoolArray, order: IntArray, start: int, wanted: int, found: IntArray) -> tuple[int, int]:
     """Write the rows to score; returns how many and where the next search begins: `kube_scores.sampling.search`."""
     size, count = len(order), 0
     start %= size  # nodes may have gone
@@ -150,8 +157,8 @@ def _sample(mask, order, start, wanted, found):  # type: ignore[no-untyped-def] 
     return count, start
 
 
-@part
-def _fit(nodes, row, shape, strategy, resources, line):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _fit(nodes: Nodes, row: int, shape: IntArray, strategy: int, resources: IntArray, line: IntArray) -> Number:
     """Return NodeResourcesFit's score of a node: `kube_scores.resources.fit`."""
     total, weights = np.int64(0), np.int64(0)
     for k in range(resources.shape[0]):
@@ -177,8 +184,8 @@ def _fit(nodes, row, shape, strategy, resources, line):  # type: ignore[no-untyp
     return total // weights
 
 
-@part
-def _balanced(nodes, row, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _balanced(nodes: Nodes, row: int, shape: IntArray) -> Number:
     """Return NodeResourcesBalancedAllocation's score of a node: `kube_scores.resources.balanced`."""
     cpu, memory = nodes.allocatable[row, CPU_COLUMN], nodes.allocatable[row, MEMORY_COLUMN]
     if cpu == 0 or memory == 0:
@@ -192,6 +199,6 @@ def _balanced(nodes, row, shape):  # type: ignore[no-untyped-def]  # noqa: ANN00
     return np.int64(_HALF + (_HALF + after - before) // 2)
 
 
-@part
-def _evenness(cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _evenness(cpu: float, memory: float) -> Number:
     return np.int64((1.0 - abs(min(cpu, 1.0) - min(memory, 1.0)) / 2.0) * MAX_SCORE)

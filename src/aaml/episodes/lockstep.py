@@ -3,19 +3,33 @@
 The kernels hold no global lock, and a row depends on nothing but its own decisions, so rows may be split over threads.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import call_at, named, part, uncounted
+from aaml.cluster.kernels import call_at, inlined, inlined_source, without_refcount
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.departures import drop, push
-from aaml.episodes.own_rewards import AFTER, BEFORE, own_reward
+from aaml.episodes.own_rewards import AFTER, BEFORE, OwnReward, own_reward
 from aaml.episodes.queueing import activate, enqueue, give_up, help_waiting, line_up
 from aaml.episodes.rewards import after, before, forget
-from aaml.episodes.rows import POD_TIMES, WAITS, env_of, waiting
+from aaml.episodes.rows import (
+    POD_TIMES,
+    WAITS,
+    BatchSettings,
+    BoolArray,
+    Env,
+    EpisodePool,
+    FeatureArray,
+    FloatArray,
+    IntArray,
+    Nodes,
+    Rows,
+    View,
+    Work,
+    env_of,
+    waiting,
+)
 from aaml.episodes.supply import (
     begin_supply,
     delay_s,
@@ -28,13 +42,14 @@ from aaml.episodes.supply import (
     rejected,
     show_owned,
 )
-from aaml.episodes.supply_rows import owned_of
+from aaml.episodes.supply_rows import Owned, Supply, owned_of
 from aaml.nodes.rows import NODE, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE
 from aaml.nodes.rows import POD as OWN_POD
 from aaml.policies.fragment_meter import fragment_growth
+from aaml.policies.fragmentation import FragmentTables
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI, SHAPE_MODELS, NodeArrays
 from aaml.policies.gpu.fit import has_devices, take_devices
-from aaml.scheduling.lifetimes import certainty, log_seconds, mean_remaining
+from aaml.scheduling.lifetimes import LifetimeTable, certainty, log_seconds, mean_remaining
 from aaml.scheduling.observation import (
     MAX_DEVICES,
     NODE_FEATURES,
@@ -54,31 +69,16 @@ BEGIN, RESUME = -1, -2
 _NODE, _POD, _UPCOMING = len(NODE_FEATURES), len(POD_FEATURES), len(UPCOMING_FEATURES)
 
 
-class BatchSettings(NamedTuple):
-    """What all rows have in common.
-
-    `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none; `turn`: where `supply.turn` is.
-    """
-
-    reward: int
-    sorted: bool
-    lookahead: int
-    growth: bool
-    costs: bool
-    lifetimes: bool
-    max_steps: int
-    initial_backoff_s: float
-    max_backoff_s: float
-    turn: int = 0
-
-
-@uncounted
-def play_rows(pool, rows, supply, view, tables, lives, own, settings, work, which, actions):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912
+@without_refcount
+def play_rows(  # noqa: C901, PLR0912
+    pool: EpisodePool, rows: Rows, supply: Supply | None, view: View, tables: FragmentTables | None,
+    lives: LifetimeTable | None, own: OwnReward | None, settings: BatchSettings, work: Work, which: IntArray,
+    actions: IntArray,
+) -> None:  # fmt: skip
     """Go on to the next decision, or the end, in each of the rows `which` int64 [n] after its action in `actions` [B].
 
-    BEGIN begins the episode in the row's slot, RESUME goes on where larger arrays were waited for. A row that is over
-    is left alone. `supply` is None where nodes stay, `tables` where nothing asks for fragments, `lives` where nothing
-    is expected of running pods, `own` where the reward is a built-in one: numba then leaves out what they are for.
+    BEGIN begins the episode in the slot, RESUME goes on after a wait for larger arrays; rows that are over rest. None
+    are `supply` where nodes stay, `tables` without fragments, `lives` without lifetimes, `own` with a built-in reward.
     """
     for b in which:
         env, held = env_of(pool, rows, b), view.held[b]
@@ -132,8 +132,8 @@ def play_rows(pool, rows, supply, view, tables, lives, own, settings, work, whic
         )  # fmt: skip
 
 
-@part
-def begin(pool, rows, env, owned, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def begin(pool: EpisodePool, rows: Rows, env: Env, owned: Owned | None, b: int) -> None:
     """Begin with the nodes of the episode, without pods."""
     at, nodes, pods, arriving, w = env.at, env.nodes, env.pods, env.episode.pods, env.at.slot
     at.nodes, at.shown = env.episode.nodes, 0
@@ -165,8 +165,8 @@ def begin(pool, rows, env, owned, b):  # type: ignore[no-untyped-def]  # noqa: A
         begin_supply(env, owned)
 
 
-@named
-def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
+@inlined_source
+def next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:  # noqa: C901
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one.
 
     None may fit because larger arrays are needed: then it is `at.short`, and is to be asked again.
@@ -211,8 +211,8 @@ def next_decision(env, owned, settings, work, mask):  # type: ignore[no-untyped-
         line_up(env, settings, work.keys, work.late)
 
 
-@part
-def _ready_pod_fits(env, owned, mask):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _ready_pod_fits(env: Env, owned: Owned | None, mask: BoolArray) -> bool:
     """Go on to the first ready pod that fits somewhere, and write its mask; returns whether there is one."""
     at, queue = env.at, env.queue
     while at.cursor < at.ready:
@@ -230,8 +230,8 @@ def _ready_pod_fits(env, owned, mask):  # type: ignore[no-untyped-def]  # noqa: 
     return False
 
 
-@part
-def _feasible(nodes, shape, mask, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _feasible(nodes: Nodes, shape: IntArray, mask: BoolArray, count: int) -> bool:
     """Write the mask of the `count` nodes where a pod of a shape fits; returns whether it fits anywhere."""
     asks_gpu, somewhere = shape[SHAPE_COUNT] > 0 or shape[SHAPE_PICKY] > 0, False
     allowed = nodes.allowed[shape[SHAPE_TOLERANCE]]
@@ -248,8 +248,8 @@ def _feasible(nodes, shape, mask, count):  # type: ignore[no-untyped-def]  # noq
     return somewhere
 
 
-@part
-def bind(env, owned, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def bind(env: Env, owned: Owned | None, pod: int, row: int) -> None:
     """Place the first ready pod, as `ClusterState.assume` and `SimCluster.bind` do."""
     at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
     shape = env.shapes[pods.shape[pod]]
@@ -273,8 +273,8 @@ def bind(env, owned, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     at.running += 1
 
 
-@part
-def _leave(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _leave(env: Env) -> None:
     """Leave the first ready pod, for which a node was chosen where it does not fit."""
     at = env.at
     at.declined += 1
@@ -283,8 +283,8 @@ def _leave(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     at.infeasible, at.reward = 1, INFEASIBLE_REWARD
 
 
-@part
-def _hold_until(env, at_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _hold_until(env: Env, at_s: float) -> None:
     """Let time pass, and count how well the cluster was used meanwhile."""
     at, nodes = env.at, env.nodes
     if at_s <= at.now_s:
@@ -299,8 +299,8 @@ def _hold_until(env, at_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     at.now_s = at_s
 
 
-@part
-def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _depart(env: Env) -> bool:
     """Let go the pods whose time has come; returns whether there were any."""
     at, nodes, pods, queue = env.at, env.nodes, env.pods, env.queue
     before_that = at.departed
@@ -322,8 +322,11 @@ def _depart(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return at.departed > before_that
 
 
-@part
-def show(env, owned, settings, tables, lives, work, goes_on, mask, nodes, pairs, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def show(
+    env: Env, owned: Owned | None, settings: BatchSettings, tables: FragmentTables | None, lives: LifetimeTable | None,
+    work: Work, goes_on: bool, mask: BoolArray, nodes: FeatureArray, pairs: FeatureArray, vector: FeatureArray,
+) -> None:  # fmt: skip
     """Write what is seen of the first ready pod, or of no pod at the end, as `ObservationSpec.observe` has it."""
     nodes[:] = 0.0
     pairs[:] = 0.0
@@ -367,8 +370,8 @@ def show(env, owned, settings, tables, lives, work, goes_on, mask, nodes, pairs,
         )
 
 
-@part
-def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _describe(env: Env, lookahead: int, queued: FloatArray, vector: FeatureArray) -> None:
     """Write the features of the pod that are not in `fill`, and the pods that follow."""
     at, pods, ready = env.at, env.pods, env.queue.ready
     pod = ready[at.cursor]
@@ -385,22 +388,24 @@ def _describe(env, lookahead, queued, vector):  # type: ignore[no-untyped-def]  
         vector[start + UPCOMING.gpu] = shape[SHAPE_COUNT] * shape[SHAPE_MILLI] / 1000.0 / MAX_DEVICES
 
 
-@part
-def expected_s(env, owned, lives, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def expected_s(env: Env, owned: Owned | None, lives: LifetimeTable | None, pod: int) -> float:
     """Return for how long a waiting pod is expected to run: less than at first where it was evicted, and one knows."""
     if owned is not None and lives is not None:
         return mean_remaining(lives, env.pods.kind[pod], 0.0, _limit_s(env, pod))
     return env.pods.remaining_s[pod]
 
 
-@part
-def _limit_s(env, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _limit_s(env: Env, pod: int) -> float:
     """Return the age beyond which a pod is known not to run, where nodes are bought: there pods have no deadlines."""
     return env.pods.lifetime_s[pod] if env.pods.limit_s[pod] < np.inf else np.inf
 
 
-@part
-def _tell_what_is_left(env, lives, settings, pod, remaining_s, vector):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _tell_what_is_left(
+    env: Env, lives: LifetimeTable | None, settings: BatchSettings, pod: int, remaining_s: float, vector: FeatureArray,
+) -> None:  # fmt: skip
     """Write the features of the lifetime of a pod that may have been evicted before."""
     if settings.lifetimes and env.pods.lifetime_s[pod] < np.inf:
         vector[POD.lifetime] = log_seconds(env.pods.lifetime_s[pod])
@@ -409,8 +414,8 @@ def _tell_what_is_left(env, lives, settings, pod, remaining_s, vector):  # type:
         vector[POD.lifetime_known] = certainty(lives, env.pods.kind[pod], 0.0, _limit_s(env, pod))
 
 
-@part
-def remain(env, owned, lives, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def remain(env: Env, owned: Owned | None, lives: LifetimeTable, load: IntArray, empty_s: FloatArray) -> None:
     """Write what is expected of the running pods: `RunningPods.remaining`."""
     load[:] = 0
     empty_s[:] = 0.0
@@ -426,8 +431,10 @@ def remain(env, owned, lives, load, empty_s):  # type: ignore[no-untyped-def]  #
                 pod = owned.seen.pods[OWN_POD.after, pod]
 
 
-@part
-def _expect(env, lives, load, empty_s, pod, row, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _expect(
+    env: Env, lives: LifetimeTable, load: IntArray, empty_s: FloatArray, pod: int, row: int, limit_s: float,
+) -> None:  # fmt: skip
     """Add what is expected of a pod on a row."""
     pods, shape = env.pods, env.shapes[env.pods.shape[pod]]
     add_remaining(
@@ -437,8 +444,8 @@ def _expect(env, lives, load, empty_s, pod, row, limit_s):  # type: ignore[no-un
     )  # fmt: skip
 
 
-@part
-def _measure_growth(nodes, shape, tables, work, growth):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _measure_growth(nodes: Nodes, shape: IntArray, tables: FragmentTables, work: Work, growth: FloatArray) -> None:
     """Write by how much each node's fragments would grow with a pod of this shape."""
     n = len(growth)
     for i in range(n):

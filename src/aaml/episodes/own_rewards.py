@@ -16,9 +16,9 @@ from numba.core import cgutils
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload
 
-from aaml.cluster.kernels import part as kernel_part
+from aaml.cluster.kernels import inlined
 from aaml.episodes.rewards import REWARDS
-from aaml.episodes.rows import waiting
+from aaml.episodes.rows import BoolArray, Env, waiting
 from aaml.errors import UserError
 from aaml.policies.registry import make_reward
 from aaml.scheduling.cycle import Reward
@@ -56,15 +56,19 @@ class NotCompiledError(UserError):
 
 
 @overload(float)
-def _float_of_bool(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _float_of_bool(value: Any) -> Any:
     """Let compiled code take `float(condition)`, as Python does: numba knows it of numbers alone."""
-    return (lambda value: 1.0 if value else 0.0) if isinstance(value, types.Boolean) else None
+
+    def made(value: Any) -> Any:  # numba compares the signatures
+        return 1.0 if value else 0.0
+
+    return made if isinstance(value, types.Boolean) else None
 
 
-def _address(_context, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _address(_context: Any, number: Any) -> Any:
     """Return an address as a pointer."""
 
-    def generate(_context, builder, _signature, args):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
     return types.voidptr(number), generate
@@ -101,8 +105,10 @@ def _compile(functions: tuple[tuple[float, Function, bool], ...]) -> OwnReward:
     part = _joined([_part(*each) for each in functions])
 
     # fmt: off
-    def call(phase, row, n, resources, devices, queue, allocatable, requested, gpu_free, gpu_count, cordoned, capacity,  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-             mask, now_s):  # noqa: ANN001
+    def call(
+        phase: int, row: int, n: int, resources: int, devices: int, queue: int, allocatable: int, requested: int,
+        gpu_free: int, gpu_count: int, cordoned: int, capacity: int, mask: int, now_s: float,
+    ) -> float:
         # fmt: on
         state = CompiledState(
             carray(_pointer(allocatable), (n, resources), np.int64),
@@ -128,11 +134,11 @@ def _part(weight: float, function: Function, is_potential: bool) -> Any:
     own: Any = njit(error_model="numpy", boundscheck=True)(function)
 
     @njit
-    def value(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def value(phase: int, context: CompiledContext, row: int) -> float:
         return weight * float(own(context, row)) if phase == AFTER else 0.0
 
     @njit
-    def rise(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+    def rise(phase: int, context: CompiledContext, row: int) -> float:  # noqa: ARG001
         level = weight * float(own(context.state))
         return level if phase == AFTER else -level
 
@@ -146,7 +152,7 @@ def _joined(parts: Sequence[Any]) -> Any:
     rest = _joined(others)
 
     @njit
-    def both(phase, context, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def both(phase: int, context: CompiledContext, row: int) -> float:
         return first(phase, context, row) + rest(phase, context, row)
 
     return both
@@ -160,8 +166,8 @@ def _why(error: NumbaError) -> str:
     return next((line for reason in reasons for line in shown if reason in line), shown[0]).removeprefix(">>> ")
 
 
-@kernel_part
-def own_reward(own, phase, env, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def own_reward(own: OwnReward, phase: int, env: Env, mask: BoolArray, row: int) -> float:
     """Return what a person's reward says of an environment before a pod is placed, or after."""
     at, nodes = env.at, env.nodes
     return own(

@@ -23,7 +23,7 @@ class Supply(Protocol):
     meter: Meter
     rng: np.random.Generator
     budgets: tuple[PodBudget, ...]
-    quiet_s: float
+    consolidatable_s: float
 
 
 class Beginning(Protocol):

@@ -6,13 +6,14 @@ tried, so that whoever waits then is unschedulable, or was left by the policy. A
 
 import numpy as np
 
-from aaml.cluster.kernels import part, uncounted
+from aaml.cluster.kernels import inlined, without_refcount
+from aaml.episodes.rows import BatchSettings, Env, FloatArray, SmallArray
 
 _RUN = 16
 
 
-@uncounted
-def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901
+@without_refcount
+def stable_sort(keys: FloatArray, pods: SmallArray, count: int, other_keys: FloatArray, other: SmallArray) -> None:  # noqa: C901
     """Sort the first `count` pods by their keys; those of equal keys keep their order. `other*` are overwritten."""
     in_order = True
     for i in range(1, count):
@@ -45,8 +46,8 @@ def stable_sort(keys, pods, count, other_keys, other):  # type: ignore[no-untype
         width *= 2
 
 
-@part
-def give_up(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def give_up(env: Env) -> int:
     """Take the first ready pod out of the queue's first list; returns it."""
     pod = env.queue.ready[env.at.cursor]
     env.pods.failures[pod] += 1
@@ -55,8 +56,8 @@ def give_up(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return pod
 
 
-@uncounted
-def backoff_window(added_s, failures, settings):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def backoff_window(added_s: float, failures: int, settings: BatchSettings) -> float:
     """Return the second with which a pod's backoff ends, -inf where it does not back off."""
     if settings.sorted or settings.initial_backoff_s <= 0.0:
         return -np.inf
@@ -64,16 +65,16 @@ def backoff_window(added_s, failures, settings):  # type: ignore[no-untyped-def]
     return np.floor(added_s + min(settings.max_backoff_s, settings.initial_backoff_s * doubled))
 
 
-@part
-def enqueue(env, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def enqueue(env: Env, pod: int) -> None:
     """Let a pod that comes, or comes again, be tried next."""
     env.pods.added_s[pod] = env.at.now_s
     env.queue.ready[env.at.ready] = pod
     env.at.ready += 1
 
 
-@part
-def help_waiting(env, settings, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def help_waiting(env: Env, settings: BatchSettings, late: SmallArray) -> None:
     """Let the pods that fitted nowhere be tried next; those that back off go to `late` [T]."""
     at, pods, queue = env.at, env.pods, env.queue
     at.freed += 1
@@ -88,8 +89,8 @@ def help_waiting(env, settings, late):  # type: ignore[no-untyped-def]  # noqa: 
     at.unschedulable = 0
 
 
-@part
-def activate(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def activate(env: Env) -> None:
     """Let the pods be tried next that the policy left."""
     at, queue = env.at, env.queue
     for i in range(at.deferred):
@@ -98,8 +99,8 @@ def activate(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     at.deferred = 0
 
 
-@part
-def line_up(env, settings, keys, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def line_up(env: Env, settings: BatchSettings, keys: FloatArray, late: SmallArray) -> None:
     """Put those that are to be tried next in order, behind them those that back off: of these who waits longest.
 
     `keys` and `late` [2, T] are overwritten.

@@ -1,12 +1,15 @@
 """Random bits in compiled code."""
 
 import numpy as np
+import numpy.typing as npt
 
-from aaml.cluster.kernels import uncounted
+from aaml.cluster.kernels import without_refcount
+
+BitState = npt.NDArray[np.uint64]
 
 
-@uncounted
-def draw(state):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def draw(state: BitState) -> np.int64:
     """Draw 62 random bits (splitmix64, Steele et al. 2014) and advance `state` uint64 [1]; returns an int64."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     word = state[0]

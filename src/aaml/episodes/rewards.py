@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import counted, part, uncounted
+from aaml.cluster.kernels import inlined, with_refcount, without_refcount
 from aaml.cluster.metrics import measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.episodes.rows import WAITS, waiting
-from aaml.episodes.supply_rows import run_meter
+from aaml.episodes.rows import WAITS, BoolArray, Env, FloatArray, Nodes, Work, waiting
+from aaml.episodes.supply_rows import Owned, run_meter
 from aaml.nodes.rows import POD, POD_TIME, SHAPE_REQUEST
-from aaml.policies.fragmentation import fragment_amount
+from aaml.policies.fragmentation import FragmentTables, fragment_amount
 from aaml.scheduling.rewards import DOLLAR_SCALE, LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
 
 REWARDS = {
@@ -19,8 +19,8 @@ _BALANCE, _BALANCE_LEVEL, _COMPRESS, _FRAGMENTATION, _WAITING, _SEED_A, _SEED_A_
 _BLOCK = 128  # as in numpy's sums
 
 
-@uncounted
-def _block_sum(values, start, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _block_sum(values: FloatArray, start: int, count: int) -> float:
     if count < 8:
         total = 0.0
         for i in range(start, start + count):
@@ -41,8 +41,8 @@ def _block_sum(values, start, count):  # type: ignore[no-untyped-def]  # noqa: A
     return total
 
 
-@counted
-def pairwise_sum(values, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@with_refcount
+def pairwise_sum(values: FloatArray, count: int) -> float:
     """Return the sum of the first `count` values, added up in the order in which `numpy.sum` does it.
 
     That halves what is longer than a block, again and again. No recursion: numba does not cache it safely.
@@ -73,8 +73,8 @@ def pairwise_sum(values, count):  # type: ignore[no-untyped-def]  # noqa: ANN001
     return total
 
 
-@part
-def _fragments(nodes, tables, bins):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _fragments(nodes: Nodes, tables: FragmentTables, bins: FloatArray) -> float:
     """Return the cluster's fragments, measuring only the nodes that have changed."""
     n = len(nodes.allocatable)
     for i in range(n):
@@ -87,8 +87,8 @@ def _fragments(nodes, tables, bins):  # type: ignore[no-untyped-def]  # noqa: AN
     return pairwise_sum(nodes.fragments, n)
 
 
-@part
-def _usage(nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _usage(nodes: Nodes) -> tuple[int, float, float]:
     """Return how many nodes count, and the variances of their use of CPU and memory."""
     count, _, _, _, cpu_variance, memory_variance, _, _, _, _ = measure_usage(
         nodes.allocatable, nodes.requested, nodes.capacity, nodes.gpu_free, nodes.gpu_count
@@ -96,8 +96,8 @@ def _usage(nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return count, cpu_variance, memory_variance
 
 
-@part
-def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def forget(env: Env) -> None:
     """Begin an environment's rewards anew."""
     env.nodes.fragments[:] = 0.0
     env.nodes.stale[:] = 1.0
@@ -105,8 +105,8 @@ def forget(env):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     env.at.last_s, env.at.last_queue, env.at.last_row, env.at.last_paid = np.nan, 0.0, np.nan, np.nan
 
 
-@part
-def _paid(env, own, waits_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _paid(env: Env, own: Owned, waits_s: FloatArray) -> float:
     """Return the dollars that an environment has cost so far: `NodeSupply.paid`; `waits_s` [T] is overwritten."""
     now_s, terms, count = env.at.now_s, own.seen.terms, own.seen.at.firsts
     run_meter(own, now_s)
@@ -126,8 +126,8 @@ def _paid(env, own, waits_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     return own.seen.at.dollars + (terms.wait_per_hour * beyond_s / 3600.0 + terms.eviction * env.at.evicted)
 
 
-@part
-def before(reward, env, owned, tables, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def before(reward: int, env: Env, owned: Owned | None, tables: FragmentTables | None, work: Work) -> float:
     """Return what the reward has to know of an environment before the pod is placed."""
     at = env.at
     if tables is not None and reward == _FRAGMENTATION:
@@ -147,8 +147,11 @@ def before(reward, env, owned, tables, work):  # type: ignore[no-untyped-def]  #
     return 0.0
 
 
-@part
-def after(reward, env, tables, bins, mask, pod, row, remembered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0911
+@inlined
+def after(  # noqa: C901, PLR0911
+    reward: int, env: Env, tables: FragmentTables | None, bins: FloatArray, mask: BoolArray, pod: int, row: int,
+    remembered: float,
+) -> float:  # fmt: skip
     """Return the reward of a pod that is on `row` now; the mask is that before its placement."""
     at, nodes, shape = env.at, env.nodes, env.shapes[env.pods.shape[pod]]
     cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN], shape[SHAPE_REQUEST + MEMORY_COLUMN]

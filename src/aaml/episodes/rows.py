@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import Columns, columns, named
+from aaml.cluster.kernels import Columns, columns, inlined_source
 from aaml.cluster.metrics import AVERAGED
-from aaml.nodes.rows import SHAPE_REQUEST
+from aaml.nodes.rows import SHAPE_REQUEST, Record
 from aaml.scheduling.observation import FILL_SCRATCH, PAIR_FEATURES
 from aaml.scheduling.remaining import HORIZONS_S, LOADS
 
@@ -112,6 +112,24 @@ class View(NamedTuple):
     pod: FeatureArray
     mask: BoolArray
     held: FloatArray
+
+
+class BatchSettings(NamedTuple):
+    """What all rows have in common.
+
+    `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none; `turn`: where `supply.turn` is.
+    """
+
+    reward: int
+    sorted: bool
+    lookahead: int
+    growth: bool
+    costs: bool
+    lifetimes: bool
+    max_steps: int
+    initial_backoff_s: float
+    max_backoff_s: float
+    turn: int = 0
 
 
 class Work(NamedTuple):
@@ -219,8 +237,8 @@ class Env(NamedTuple):
     totals: FloatArray
 
 
-@named
-def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined_source
+def env_of(pool: EpisodePool, rows: Rows, b: int) -> Env:
     """Return the environment in row `b`."""
     at = rows.progress[b]
     w = at.slot
@@ -247,8 +265,8 @@ def env_of(pool, rows, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     return Env(at, episode, nodes, pods, queue, pool.shapes[w], rows.totals[b])
 
 
-@named
-def waiting(at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined_source
+def waiting(at: Record) -> int:
     """Return how many pods wait."""
     return at.arrived + at.recreated - at.bound
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import call_at, part, section, uncounted
+from aaml.cluster.kernels import call_at, inlined, outlined, without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.heap import add, drop_first, first
 from aaml.episodes.queueing import activate, enqueue, help_waiting
-from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS
-from aaml.episodes.supply_rows import run_meter
+from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS, BatchSettings, Env, FeatureArray, FloatArray, SmallArray
+from aaml.episodes.supply_rows import Owned, SupplyWork, run_meter
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
@@ -25,6 +25,8 @@ from aaml.nodes.rows import (
     REPLACES,
     SHAPE_REQUEST,
     TRAIT,
+    Number,
+    Seen,
     kept_pods,
 )
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
@@ -34,8 +36,8 @@ from aaml.scheduling.observation import mean_size
 _READY, _DRAIN, _STOP, _RECREATE = range(4)
 
 
-@part
-def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def begin_supply(env: Env, own: Owned) -> None:
     """Begin without a node."""
     at = own.seen.at
     at.alive, at.bought, at.sequence, at.events, at.ends = 0, 0, 0, 0, 0
@@ -58,8 +60,8 @@ def begin_supply(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
             own.seen.pods[column, pod] = 0
 
 
-@part
-def rejected(own, pod, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def rejected(own: Owned, pod: int, now_s: float) -> None:
     """Take note of a pod that fits nowhere."""
     if own.seen.pods[POD.noted, pod] < 0:
         own.seen.pods[POD.noted, pod], own.seen.pods[POD.waiting, own.seen.at.noted] = own.seen.at.noted, pod
@@ -67,30 +69,30 @@ def rejected(own, pod, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
         own.seen.at.noted += 1
 
 
-@part
-def next_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def next_s(own: Owned) -> float:
     """Return when something happens next, or the autoscaler wants to be asked: `NodeSupply.next_s`."""
     event_s = own.events.at_s[0] if own.seen.at.events else np.inf
     at, terms = own.seen.at, own.seen.terms
     return min(event_s, learned.next_s(at, terms) if terms.learned else karpenter.next_s(at, terms))
 
 
-@part
-def next_end_s(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def next_end_s(own: Owned) -> float:
     """Return when the next pod ends, or would have if it had not been evicted."""
     return own.ends.at_s[0] if own.seen.at.ends else np.inf
 
 
-@part
-def is_due(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def is_due(env: Env, own: Owned) -> bool:
     """Whether `turn` would do anything: something happens now, or there may be orders."""
     at = own.seen.at
     at.now_s = env.at.now_s
     return (at.events > 0 and own.events.at_s[0] <= at.now_s) or _may_order(own.seen)
 
 
-@uncounted
-def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def turn(env: Env, own: Owned, settings: BatchSettings, work: SupplyWork, late: SmallArray) -> bool:
     """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
 
     Returns whether pods may fit elsewhere now.
@@ -108,18 +110,18 @@ def turn(env, own, settings, work, late):  # type: ignore[no-untyped-def]  # noq
         orders, count = call_at(own.seen.terms.rule, (own.seen, work.rule))
         if orders == NOTHING:
             break
-        number = np.int64(-1)
+        number: Number = np.int64(-1)
         for k in range(count):
-            kind = np.int64(work.rule.bought[k])
-            number = _buy(env, own, kind, orders == REPLACES and own.seen.plan_types[kind] == PLAN_SPOT)
+            wanted = np.int64(work.rule.bought[k])
+            number = _buy(env, own, wanted, orders == REPLACES and own.seen.plan_types[wanted] == PLAN_SPOT)
         if orders != BUYS:
             _let_go(env, own, settings, late, orders, number)
             happened = True
     return happened
 
 
-@part
-def _may_order(seen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _may_order(seen: Seen) -> bool:
     """Take note of the pods and nodes that ask for nodes; returns whether there may be orders."""
     at, terms = seen.at, seen.terms
     if terms.learned:
@@ -137,8 +139,8 @@ def _may_order(seen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return karpenter.is_due(at, terms)
 
 
-@part
-def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def is_short(env: Env, own: Owned) -> bool:
     """Whether a turn, or the binds after it, might need more rows, numbers or events than the arrays have.
 
     A turn buys at most a node for each pod that waits or is on a node on its way out, and for each on two others, and
@@ -161,8 +163,8 @@ def is_short(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     )
 
 
-@part
-def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def show_owned(env: Env, own: Owned, paid: FloatArray, shown: FeatureArray) -> None:
     """Write what the nodes cost into `shown` [N, C]: `NodeCosts.features`; `paid` is overwritten."""
     own.seen.at.now_s = env.at.now_s
     for row in range(env.at.nodes):
@@ -170,19 +172,19 @@ def show_owned(env, own, paid, shown):  # type: ignore[no-untyped-def]  # noqa: 
         last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
         paid[PAID.price, row] = own.seen.paid[number]
         paid[PAID.launched_s, row] = own.seen.node_times[NODE_TIME.launched_s, number]
-        paid[PAID.quiet_since_s, row] = (
+        paid[PAID.last_event_s, row] = (
             own.seen.node_times[NODE_TIME.initialized_s, number] if np.isnan(last_s) else last_s
         )
         paid[PAID.kept_pods, row] = kept_pods(own.seen, number)
         paid[PAID.leaving, row] = own.seen.nodes[NODE.deleting, number]
-    show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.seen.terms.quiet_s, shown)
+    show_costs(paid, env.nodes.allocatable, env.nodes.requested, env.at.now_s, own.seen.terms.consolidatable_s, shown)
 
 
 # ---- orders ----------------------------------------------------------------------------------------------------------
 
 
-@section
-def _buy(env, own, kind, as_spot):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _buy(env: Env, own: Owned, kind: Number, as_spot: bool) -> int:
     """Buy a node of a type, in the cheapest way or as spot; returns its number."""
     at, now_s, terms = own.seen.at, env.at.now_s, own.seen.terms
     number = at.bought
@@ -213,8 +215,8 @@ def _buy(env, own, kind, as_spot):  # type: ignore[no-untyped-def]  # noqa: ANN0
     return number
 
 
-@part
-def _let_go(env, own, settings, late, orders, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _let_go(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, orders: int, number: Number) -> None:
     """Let the nodes of the plan go: at once, one after the other, or once the node `number` is ready."""
     at, nodes = own.seen.at, own.seen.nodes
     for k in range(at.planned):
@@ -231,8 +233,8 @@ def _let_go(env, own, settings, late, orders, number):  # type: ignore[no-untype
     at.planned = 0
 
 
-@part
-def _mark(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _mark(env: Env, own: Owned, number: int) -> None:
     """Let a node take no pods any more."""
     own.seen.at.changed_s = env.at.now_s
     own.seen.nodes[NODE.deleting, number] = 1
@@ -243,8 +245,8 @@ def _mark(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, AN
         activate(env)
 
 
-@section
-def _drain(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _drain(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, number: int) -> None:
     """Begin to evict a node's pods, which is seen to again once it may be given back.
 
     Karpenter drains no node with a pod that may not be disrupted.
@@ -258,15 +260,15 @@ def _drain(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
 # ---- what happens ----------------------------------------------------------------------------------------------------
 
 
-@part
-def _push(own, at_s, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _push(own: Owned, at_s: float, kind: int, subject: int) -> None:
     own.seen.at.sequence += 1
     add(own.events, own.seen.at.events, at_s, own.seen.at.sequence, kind, subject)
     own.seen.at.events += 1
 
 
-@section
-def _happen(env, own, settings, late, kind, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _happen(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, kind: int, subject: int) -> bool:
     """Let an event happen; returns whether pods may fit elsewhere now."""
     if kind == _READY:
         return _ready(env, own, settings, late, subject)
@@ -285,8 +287,8 @@ def _happen(env, own, settings, late, kind, subject):  # type: ignore[no-untyped
     return False
 
 
-@part
-def delay_s(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def delay_s(env: Env, own: Owned, pod: int) -> float:
     """Return how much later than it did a pod counts as having come: `QueueSort.delay_s`."""
     terms, shape = own.seen.terms, env.shapes[env.pods.shape[pod]]
     if not (terms.cpu_s or terms.memory_s or terms.larger_s or terms.rest or terms.work):
@@ -300,8 +302,8 @@ def delay_s(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     )  # fmt: skip
 
 
-@section
-def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _ready(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, number: int) -> bool:
     """A node joins the cluster; those that it replaces begin to go."""
     at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
     if own.seen.nodes[NODE.deleting, number]:
@@ -311,7 +313,10 @@ def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
     env.at.nodes += 1
     own.seen.nodes[NODE.row, number], own.seen.nodes[NODE.in_row, row] = row, number
     for r in range(cluster.allocatable.shape[1]):
-        cluster.allocatable[row, r], cluster.requested[row, r] = own.seen.room[own.seen.nodes[NODE.kind, number], r], 0
+        cluster.allocatable[row, r], cluster.requested[row, r] = (
+            own.seen.type_allocatable[own.seen.nodes[NODE.kind, number], r],
+            0,
+        )
     kind = own.seen.nodes[NODE.kind, number]
     cluster.gpu_count[row], cluster.gpu_model[row] = 0, own.models[kind]
     for g in range(own.seen.devices.shape[1]):
@@ -328,8 +333,8 @@ def _ready(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
     return True
 
 
-@section
-def _evict(env, own, settings, late, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _evict(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, number: int) -> None:
     """Evict the pods of a node that do not stop already."""
     pod = own.seen.nodes[NODE.first, number]
     while pod >= 0:
@@ -343,8 +348,8 @@ def _evict(env, own, settings, late, number):  # type: ignore[no-untyped-def]  #
         pod = following
 
 
-@section
-def _stop(env, own, settings, late, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _stop(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, pod: int) -> bool:
     """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
     at, now_s = env.at, env.at.now_s
     if own.seen.pods[POD.end, pod] == -1 or (own.seen.terms.grace_s > 0.0 and not own.seen.pods[POD.stopping, pod]):
@@ -364,8 +369,8 @@ def _stop(env, own, settings, late, pod):  # type: ignore[no-untyped-def]  # noq
     return True
 
 
-@part
-def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _give_back(env: Env, own: Owned, number: int) -> None:
     """Give a node back, if its pods are gone and it has been kept for long enough."""
     at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
     if (
@@ -404,8 +409,8 @@ def _give_back(env, own, number):  # type: ignore[no-untyped-def]  # noqa: ANN00
     activate(env)
 
 
-@part
-def _take_out(numbers, count, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _take_out(numbers: SmallArray, count: int, number: int) -> None:
     """Take a number out of a list, of which `count` are left."""
     found = False
     for i in range(count):
@@ -417,8 +422,8 @@ def _take_out(numbers, count, number):  # type: ignore[no-untyped-def]  # noqa: 
 # ---- pods ------------------------------------------------------------------------------------------------------------
 
 
-@part
-def join_node(env, own, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def join_node(env: Env, own: Owned, pod: int, row: int) -> None:
     """A pod that waited is bound to the node of a row, and ends after its lifetime."""
     at, now_s = own.seen.at, env.at.now_s
     number = own.seen.nodes[NODE.in_row, row]
@@ -456,8 +461,8 @@ def join_node(env, own, pod, row):  # type: ignore[no-untyped-def]  # noqa: ANN0
         at.ends += 1
 
 
-@part
-def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def leave_node(env: Env, own: Owned, pod: int) -> None:
     """A pod leaves its node, whatever the reason."""
     number = env.pods.node[pod]
     row, shape = own.seen.nodes[NODE.row, number], env.shapes[env.pods.shape[pod]]
@@ -487,15 +492,15 @@ def leave_node(env, own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
         _push(own, env.at.now_s, _DRAIN, number)
 
 
-@part
-def _gpu_milli(env, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _gpu_milli(env: Env, pod: int) -> int:
     """Return the thousandths of GPUs that a pod asks for."""
     shape = env.shapes[env.pods.shape[pod]]
     return shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
 
 
-@part
-def _observe(env, own, pod, number, sign):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _observe(env: Env, own: Owned, pod: int, number: int, sign: int) -> None:
     """A pod is bound to a node, or has left it."""
     now_s, shape = env.at.now_s, env.shapes[env.pods.shape[pod]]
     run_meter(own, now_s)
@@ -508,8 +513,8 @@ def _observe(env, own, pod, number, sign):  # type: ignore[no-untyped-def]  # no
         own.seen.node_times[NODE_TIME.last_event_s, number] = now_s
 
 
-@part
-def end_pods(env, own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def end_pods(env: Env, own: Owned) -> bool:
     """Let go the pods whose time has come; returns whether there were any."""
     at, ended = own.seen.at, False
     while at.ends and own.ends.at_s[0] <= env.at.now_s:

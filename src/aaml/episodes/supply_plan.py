@@ -117,8 +117,9 @@ class SupplyPlan:
             "registration_delay_s": times.registration_delay_s, "initialization_s": times.initialization_s,
             "min_drain_s": times.min_drain_s, "grace_s": times.grace_s, "recreate_s": times.recreate_s,
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
-            "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction, "quiet_s": self.supply.quiet_s,
-            "learned": self.policy is not None, **asdict(self.policy or NodePolicy()),
+            "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
+            "consolidatable_s": self.supply.consolidatable_s, "learned": self.policy is not None,
+            **asdict(self.policy or NodePolicy()),
         }  # fmt: skip
 
     @cached_property

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aaml.cluster.kernels import named, part
+from aaml.cluster.kernels import inlined, inlined_source
 from aaml.episodes.heap import Heap
+from aaml.episodes.rows import Env
 from aaml.nodes.meter import hold
 from aaml.nodes.rows import STATE, TERMS, WORK_LAYOUT, RuleWork, Seen
 
@@ -80,8 +81,8 @@ class Owned(NamedTuple):
     ends: Heap
 
 
-@named
-def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined_source
+def owned_of(supply: Supply, env: Env, b: int) -> Owned:
     """Return what the environment in row `b` has bought."""
     pool, rows, w = supply.pool, supply.rows, env.at.slot
     seen = Seen(
@@ -101,8 +102,8 @@ def owned_of(supply, env, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     )
 
 
-@part
-def run_meter(own, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def run_meter(own: Owned, now_s: float) -> None:
     """Count what is as it was until now."""
     seen = own.seen
     hold(seen.at, seen.corners[: seen.terms.corners], own.carbon[: seen.terms.hours], now_s)

@@ -126,7 +126,7 @@ def star_of_kinds(count: FloatArray) -> Adjacency:
 
 
 @compiled
-def _stars(counts, nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _stars(counts: IntArray, nodes: int) -> tuple[IntArray, IntArray, FloatArray]:
     """Return offsets, sources and weights of `stars`."""
     offsets = np.zeros(len(counts) * (nodes + 1) + 1, dtype=np.int64)
     entries = 3 * counts.sum() + len(counts)
@@ -152,7 +152,9 @@ def _stars(counts, nodes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
 
 @keep
 @numba.njit(fastmath=True, nogil=True)
-def convolve(offsets, sources, weights, values, bias, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def convolve(
+    offsets: IntArray, sources: IntArray, weights: FloatArray, values: FloatArray, bias: FloatArray, out: FloatArray,
+) -> None:  # fmt: skip
     """Write relu(A values + bias) into `out` [V, W], from `values` [V, W] and `bias` [W].
 
     In one pass: where nodes are many, memory is what a layer waits for. Most vertices are nodes that hang on one hub.
@@ -178,7 +180,10 @@ def convolve(offsets, sources, weights, values, bias, out):  # type: ignore[no-u
 
 @keep
 @numba.njit(fastmath=True, nogil=True)
-def convolve_back(offsets, sources, transposed, out, gradient, passed, of_values, of_bias):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def convolve_back(
+    offsets: IntArray, sources: IntArray, transposed: FloatArray, out: FloatArray, gradient: FloatArray,
+    passed: FloatArray, of_values: FloatArray, of_bias: FloatArray,
+) -> None:  # fmt: skip
     """Write the gradients of `convolve` by its values [V, W] and its bias [W], from the one by `out` [V, W].
 
     `passed` [V, W] is overwritten by what of the latter passes the rectifier.

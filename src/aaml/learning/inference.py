@@ -21,12 +21,17 @@ from aaml.scheduling.observation import Observation
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+WordArray = npt.NDArray[np.uint32]
 _MANY, _ALIKE = 200, 0.75  # nodes from which on it pays to look for equal ones; share of kinds up to which it pays
 _FACTORS = np.random.default_rng(0).integers(1 << 32, size=1 << 10, dtype=np.uint32) | np.uint32(1)
 
 
 @compiled
-def find_kinds(nodes, features, pairs, pair_features, mask, factors, kind, first, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def find_kinds(
+    nodes: WordArray, features: int, pairs: WordArray, pair_features: int, mask: BoolArray, factors: WordArray,
+    kind: IntArray, first: IntArray, count: IntArray,
+) -> int:  # fmt: skip
     """Find rows that are the same to the last bit; return how many kinds U of rows there are.
 
     `nodes` and `pairs` are uint32 [N, >= F] and [N, >= K], of which the first F and K columns count, and `mask` [N].

@@ -176,7 +176,7 @@ def memory(seen: Seen) -> RuleWork:
     """Return memory to work in: each pod may be given a new node."""
     nodes, pods = seen.nodes.shape[1], seen.pods.shape[1]
     sizes = {
-        "L": nodes + pods + 1, "T": pods + 1, "K": seen.room.shape[0], "R": seen.room.shape[1],
+        "L": nodes + pods + 1, "T": pods + 1, "K": seen.type_allocatable.shape[0], "R": seen.type_allocatable.shape[1],
         "J": seen.devices.shape[1],
     }  # fmt: skip
     return RuleWork(**{

@@ -39,7 +39,7 @@ class Fluid:
 
 
 @compiled
-def fluid_price(corners, cpu_milli, memory_bytes, gpu_milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def fluid_price(corners: FloatArray, cpu_milli: float, memory_bytes: float, gpu_milli: float) -> float:
     """Return `Fluid.price` of corners float64 [C, 2], or [C, 3] with GPUs."""
     most = -np.inf
     for i in range(len(corners)):

@@ -7,7 +7,7 @@ repair, schedules of budgets, reserved capacity.
 
 import numpy as np
 
-from aaml.cluster.kernels import named, part, section, uncounted
+from aaml.cluster.kernels import inlined, inlined_source, outlined, without_refcount
 from aaml.nodes.packing_rules import FAILED, first_type, is_busy, measure, pack, put_in_order
 from aaml.nodes.rows import (
     BUYS,
@@ -23,6 +23,10 @@ from aaml.nodes.rows import (
     REPLACES,
     TRAIT,
     WAY,
+    Array,
+    Record,
+    RuleWork,
+    Seen,
     blocked_pods,
     copy_devices,
     is_kept,
@@ -42,27 +46,27 @@ POLICIES = {"WhenEmptyOrUnderutilized": 0, "WhenEmpty": WHEN_EMPTY, "Balanced": 
 _EMPTY, _MULTI, METHODS = 0, 1, 3
 
 
-@part
-def closes_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def closes_s(at: Record, terms: Record) -> float:
     """Return when the batch of pods closes for which nodes are provisioned together (provisioning/batcher.go)."""
     return min(at.latest_s + terms.batch_idle_duration_s, at.opened_s + terms.batch_max_duration_s)
 
 
-@uncounted
-def next_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def next_s(at: Record, terms: Record) -> float:
     """Return the next end of a batch, repeated trigger, look or validation."""
     return min(closes_s(at, terms), at.due_s, at.again_s)
 
 
-@uncounted
-def is_due(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def is_due(at: Record, terms: Record) -> bool:
     """Whether a batch has closed, or a look or validation is due."""
     return closes_s(at, terms) <= at.now_s or at.due_s <= at.now_s
 
 
-@part
-def ask(at, times_s, batches, subject):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Let a pod without room, or a node on its way out, open or extend the batch when first seen and every 10 s.
+@inlined
+def ask(at: Record, times_s: Array, batches: Array, subject: int) -> None:
+    """Let a pod that fits nowhere, or a node on its way out, open or extend the batch when first seen and every 10 s.
 
     `times_s` says when each asks again, `batches` in which batch it asked last; `at.again_s` becomes the next time.
     """
@@ -74,15 +78,15 @@ def ask(at, times_s, batches, subject):  # type: ignore[no-untyped-def]  # noqa:
     at.again_s = min(at.again_s, times_s[subject])
 
 
-@uncounted
-def collect(at, times_s, batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def collect(at: Record, times_s: Array, batches: Array) -> None:
     """Let all ask."""
     for subject in range(len(times_s)):
         ask(at, times_s, batches, subject)
 
 
-@uncounted
-def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def decide(own: Seen, work: RuleWork) -> tuple[int, int]:
     """Provision for the pods of a batch that has closed, else take the next step towards fewer or cheaper nodes.
 
     Returns orders, and how many types of `work.bought` there are.
@@ -102,8 +106,8 @@ def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     return REPLACES, 1
 
 
-@part
-def _cheapest(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _cheapest(own: Seen) -> int:
     """Return the cheapest type of the plan."""
     cheapest, least = 0, np.inf
     for kind in range(own.terms.kinds):
@@ -117,8 +121,8 @@ def _cheapest(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 # ---- provisioning ----------------------------------------------------------------------------------------------------
 
 
-@named
-def _provision(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined_source
+def _provision(own: Seen, work: RuleWork) -> int:
     """Pack what waits, and what will once its node is gone (provisioner.go, Schedule).
 
     Writes the cheapest type of each claim into `work.bought`; returns how many there are.
@@ -126,14 +130,14 @@ def _provision(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     pods = _unplaced(own, work.packed)
     if pods == 0:
         return 0
-    room, ready = measure(own, work)
-    for row in range(room):
+    rows, ready = measure(own, work)
+    for row in range(rows):
         work.gone[row] = False
         for r in range(work.free.shape[1]):
             work.left[row, r] = work.free[row, r]
         copy_devices(work.gpu_left, row, work.gpu_free, row)
-    claims = pack(own, work, room, ready, pods, 0, np.inf)
-    for row in range(room):
+    claims = pack(own, work, rows, ready, pods, 0, np.inf)
+    for row in range(rows):
         if work.used[row]:
             _nominate(own, work.numbers[row])
     for k in range(claims):
@@ -141,15 +145,15 @@ def _provision(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN2
     return claims
 
 
-@part
-def _nominate(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _nominate(own: Seen, number: int) -> None:
     """Keep a node for pods (state/statenode.go, nominationWindow)."""
     until_s = own.at.now_s + max(2.0 * own.terms.batch_max_duration_s, 10.0)
     own.node_times[NODE_TIME.nominated_s, number] = until_s
 
 
-@section
-def _unplaced(own, packed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _unplaced(own: Seen, packed: Array) -> int:
     """Write the pods that wait, and those of nodes on their way out that leave before they end; returns how many."""
     at, count = own.at, 0
     for i in range(at.noted):
@@ -167,8 +171,8 @@ def _unplaced(own, packed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     return count
 
 
-@part
-def _leaves(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _leaves(own: Seen, pod: int) -> bool:
     """Whether a pod of a node on its way out needs a place elsewhere (utils/pdb, IsCurrentlyReschedulable).
 
     One that stops does not, as its owner's next pod waits already; a StatefulSet's comes only once it has gone.
@@ -181,8 +185,8 @@ def _leaves(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 # ---- disruption ------------------------------------------------------------------------------------------------------
 
 
-@named
-def _disrupt(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined_source
+def _disrupt(own: Seen, work: RuleWork) -> bool:
     """Go through the methods in order (disruption/controller.go): the first whose plan holds ends the pass.
 
     Returns whether one does.
@@ -204,8 +208,8 @@ def _disrupt(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return False
 
 
-@named
-def _found(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined_source
+def _found(own: Seen, work: RuleWork) -> bool:
     """Write the plan of the method whose turn it is; returns whether it has one."""
     at, now_s = own.at, own.at.now_s
     at.planned, at.replaces = 0, 0
@@ -235,8 +239,8 @@ def _found(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return at.single_s != at.state_s and allowed > 0 and _single(own, work, found)
 
 
-@named
-def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined_source
+def _multi(own: Seen, work: RuleWork, found: int, allowed: int) -> bool:
     """Write the largest prefix of the candidates that can go at once (disruption/multinodeconsolidation.go).
 
     Returns whether there is one.
@@ -244,11 +248,11 @@ def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: 
     at, low, best = own.at, 1, 0
     high = min(found, allowed, MOST_AT_ONCE) - 1
     if low <= high:
-        room, ready = measure(own, work)
+        rows, ready = measure(own, work)
         base = _unplaced(own, work.base)
         while low <= high:
             middle = (low + high) // 2
-            if _computed(own, work, room, ready, base, 0, middle + 1):
+            if _computed(own, work, rows, ready, base, 0, middle + 1):
                 best, low = middle + 1, middle + 1
             else:
                 high = middle - 1
@@ -258,20 +262,20 @@ def _multi(own, work, found, allowed):  # type: ignore[no-untyped-def]  # noqa: 
     return best > 0
 
 
-@named
-def _single(own, work, found):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined_source
+def _single(own: Seen, work: RuleWork, found: int) -> bool:
     """Write the first candidate that can go (disruption/singlenodeconsolidation.go); returns whether there is one."""
-    room, ready = measure(own, work)
+    rows, ready = measure(own, work)
     base = _unplaced(own, work.base)
     for i in range(found):
-        if _computed(own, work, room, ready, base, i, 1):
+        if _computed(own, work, rows, ready, base, i, 1):
             return True
     own.at.single_s = own.at.state_s
     return False
 
 
-@named
-def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+@inlined_source
+def _still(own: Seen, work: RuleWork) -> bool:  # noqa: C901
     """Keep what is left of the plan when it is looked at again (disruption/validation.go); returns whether any is."""
     at = own.at
     allowed, found = _allowed(own), _candidates(own, work)
@@ -290,9 +294,9 @@ def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, 
         number = own.nodes[NODE.plan, i]
         if number not in work.candidates[:found] or _is_empty(own, number):
             return False
-    room, ready = measure(own, work)
+    rows, ready = measure(own, work)
     base = _unplaced(own, work.base)
-    claims = _simulated(own, work, room, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
+    claims = _simulated(own, work, rows, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
     if claims == FAILED or claims != at.replaces:
         return False
     if at.replaces:
@@ -304,8 +308,8 @@ def _still(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, 
     return True
 
 
-@section
-def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _computed(own: Seen, work: RuleWork, rows: int, ready: int, base: int, first: int, count: int) -> bool:
     """Write the plan to let `count` candidates go, for nothing or one cheaper node (disruption/consolidation.go).
 
     Returns whether there is one.
@@ -313,7 +317,7 @@ def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-un
     at, price = own.at, 0.0
     for i in range(first, first + count):
         price += own.paid[work.candidates[i]]
-    claims = _simulated(own, work, room, ready, base, work.candidates, first, count, price)
+    claims = _simulated(own, work, rows, ready, base, work.candidates, first, count, price)
     if claims == FAILED:
         return False
     saved = price
@@ -327,7 +331,7 @@ def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-un
     for kind in range(own.terms.kinds if claims else 0):
         own.plan_types[kind] = work.trial[kind]
     at.planned, at.replaces, at.used = count, claims, 0
-    for row in range(room):
+    for row in range(rows):
         if work.used[row]:
             own.nodes[NODE.used, at.used] = work.numbers[row]
             at.used += 1
@@ -336,8 +340,8 @@ def _computed(own, work, room, ready, base, first, count):  # type: ignore[no-un
     return True
 
 
-@section
-def _offered(own, work, first, count, price):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+@outlined
+def _offered(own: Seen, work: RuleWork, first: int, count: int, price: float) -> float:  # noqa: C901
     """Write into `work.trial` which types, bought how, may take the place of candidates that cost `price` together.
 
     Spot for on-demand always where any type is, spot for spot only where asked. In place of several it is cheaper than
@@ -381,11 +385,13 @@ def _offered(own, work, first, count, price):  # type: ignore[no-untyped-def]  #
     return new
 
 
-@part
-def _simulated(own, work, room, ready, base, numbers, first, count, below):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _simulated(
+    own: Seen, work: RuleWork, rows: int, ready: int, base: int, numbers: Array, first: int, count: int, below: float,
+) -> int:  # fmt: skip
     """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs; see `pack`."""
     packed = base
-    for row in range(room):
+    for row in range(rows):
         gone = False
         for i in range(first, first + count):
             gone |= work.numbers[row] == numbers[i]
@@ -394,14 +400,14 @@ def _simulated(own, work, room, ready, base, numbers, first, count, below):  # t
             work.left[row, r] = -1 if gone else work.free[row, r]
         copy_devices(work.gpu_left, row, work.gpu_free, row)
     for k in range(base):
-        work.packed[k], work.held[k] = work.base[k], False
+        work.packed[k], work.marked[k] = work.base[k], False
     for i in range(first, first + count):
         pod = own.nodes[NODE.first, numbers[i]]
         while pod >= 0:
             place = put_in_order(own, work.packed, packed, pod)
             for k in range(packed, place, -1):
-                work.held[k] = work.held[k - 1]
-            work.held[place] = True
+                work.marked[k] = work.marked[k - 1]
+            work.marked[place] = True
             packed += 1
             pod = own.pods[POD.after, pod]
     for kind in range(own.terms.kinds):
@@ -410,14 +416,14 @@ def _simulated(own, work, room, ready, base, numbers, first, count, below):  # t
         work.ways[WAY.worst, kind] = own.offers[OFFER.worst, kind]
         work.ways[WAY.spot, kind] = own.offers[OFFER.spot, kind]
         work.ways[WAY.spot_worst, kind] = own.offers[OFFER.spot_worst, kind]
-    return pack(own, work, room, ready, packed, 1, below)
+    return pack(own, work, rows, ready, packed, 1, below)
 
 
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
-@section
-def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _candidates(own: Seen, work: RuleWork) -> int:
     """Write the nodes that may go, those first that cost the most for what evicting their pods means."""
     at, count = own.at, 0
     if np.isnan(own.terms.consolidate_after_s):
@@ -442,8 +448,8 @@ def _candidates(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     return count
 
 
-@part
-def _disruption(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _disruption(own: Seen, number: int) -> float:
     """Return 1, and about 1 more for each pod that would be evicted (utils/disruption)."""
     evicted, pod = 0.0, own.nodes[NODE.first, number]
     while pod >= 0:
@@ -452,14 +458,14 @@ def _disruption(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     return 1.0 + evicted
 
 
-@part
-def _is_empty(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _is_empty(own: Seen, number: int) -> bool:
     """Whether nothing would be disrupted if a node went (disruption/emptiness.go)."""
     return _disruption(own, number) <= 1.0
 
 
-@part
-def _is_balanced(own, work, first, count, saved):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _is_balanced(own: Seen, work: RuleWork, first: int, count: int, saved: float) -> bool:
     """Whether a move's share of all that is paid is at least 1/k of its share of all that would be disrupted."""
     at, paid, disrupted, moved = own.at, 0.0, 0.0, 0.0
     for i in range(at.alive):
@@ -470,8 +476,8 @@ def _is_balanced(own, work, first, count, saved):  # type: ignore[no-untyped-def
     return saved > 0.0 and paid > 0.0 and saved / paid >= moved / disrupted / BALANCED_K
 
 
-@part
-def _allowed(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _allowed(own: Seen) -> int:
     """Return how many nodes may begin to go now (apis/v1/nodepool.go, disruption/helpers.go)."""
     at, ready, going = own.at, 0, 0
     for i in range(at.alive):

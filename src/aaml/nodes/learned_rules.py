@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from aaml.cluster.kernels import part, section, uncounted
+from aaml.cluster.kernels import inlined, outlined, without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
-from aaml.nodes.room import allows, allows_node, has_room, take_room
+from aaml.nodes.fit import allows, allows_node, pod_fits, reserve
 from aaml.nodes.rows import (
     BUYS,
     DELETES,
@@ -22,11 +22,16 @@ from aaml.nodes.rows import (
     POD_TIME,
     SHAPE_REQUEST,
     TRAIT,
+    Array,
+    Number,
+    Record,
+    RuleWork,
+    Seen,
     blocked_pods,
     copy_devices,
     is_kept,
     kept_pods,
-    measure_room,
+    measure_free,
 )
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 
@@ -40,25 +45,25 @@ HOUR_S = 3600.0
 _CPU, _MEMORY = SHAPE_REQUEST + CPU_COLUMN, SHAPE_REQUEST + MEMORY_COLUMN
 
 
-@part
-def buy_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def buy_s(at: Record, terms: Record) -> float:
     """Return when nodes are bought for those that ask."""
     if at.opened_s == np.inf:
         return np.inf
     return min(at.latest_s + terms.idle_s * at.slower, max(at.opened_s + terms.patience_s * at.slower, at.latest_s))
 
 
-@uncounted
-def next_s(at, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def next_s(at: Record, terms: Record) -> float:
     """Return when it wants to be asked again: the next purchase or look, or when a pod asks again."""
     return min(buy_s(at, terms), at.due_s, at.again_s)
 
 
-@uncounted
-def collect(at, terms, ready, pods, pod_times):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def collect(at: Record, terms: Record, ready: int, pods: Array, pod_times: Array) -> bool:
     """Take note of the pods that ask for nodes: all when first seen, and again every 10 s.
 
-    Once one more of the nodes is `ready` all that still wait ask again: who was to have room there may have none.
+    Once one more of the nodes is `ready` all that still wait ask again: who was to fit there may not.
     Returns whether it is time to buy or to look.
     """
     now_s = at.now_s
@@ -81,8 +86,8 @@ def collect(at, terms, ready, pods, pod_times):  # type: ignore[no-untyped-def] 
     return buy_s(at, terms) <= now_s or at.due_s <= now_s
 
 
-@uncounted
-def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def decide(own: Seen, work: RuleWork) -> tuple[int, int]:
     """Buy or let nodes go, whichever it is time for; returns orders, and how many types of `work.bought` there are."""
     at, now_s = own.at, own.at.now_s
     if buy_s(at, own.terms) <= now_s:
@@ -99,14 +104,14 @@ def decide(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 # ---- the load --------------------------------------------------------------------------------------------------------
 
 
-@part
-def _growth(at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _growth(at: Record) -> float:
     """Return how much more there is now than there was, from -1 to 1."""
     return min(1.0, at.fast_load / at.slow_load - 1.0) if at.slow_load > 0.0 else 0.0
 
 
-@part
-def _add_load(at, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _add_load(at: Record, now_s: float) -> None:
     """Take what pods are worth now into its averages."""
     seconds = now_s - at.loaded_s
     at.fast_load += (at.load - at.fast_load) * (1.0 - math.exp(-seconds / FAST_S))
@@ -117,35 +122,35 @@ def _add_load(at, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
 # ---- buying ----------------------------------------------------------------------------------------------------------
 
 
-@section
-def _buy(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write types for the pods that have no room into `work.bought`; returns how many."""
-    room, _, pods, missing = _measured(own, work)
+@outlined
+def _buy(own: Seen, work: RuleWork) -> int:
+    """Write types for the pods that fit nowhere into `work.bought`; returns how many."""
+    rows, _, pods, missing = _measured(own, work)
     if missing == 0:
         return 0
     left = _without_row(work, work.packed, work.packed, pods)
     spare = own.terms.spare_value + own.terms.spare_growth * _growth(own.at)
     spare = min(max(spare, 0.0), 1.0)
-    return _types_for(own, work, room, work.packed, left, spare, OFFER.powered, own.terms.largest_share)
+    return _types_for(own, work, rows, work.packed, left, spare, OFFER.powered, own.terms.largest_share)
 
 
-@section
-def _measured(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Measure the nodes that stay, and place the pods that need room on them, ready or not.
+@outlined
+def _measured(own: Seen, work: RuleWork) -> tuple[int, int, int, int]:
+    """Measure the nodes that stay, and place the pods that need a node on them, ready or not.
 
-    Returns how many nodes there are, how many of them are ready, how many pods, and how many of these have no room.
+    Returns how many nodes there are, how many of them are ready, how many pods, and how many of these fit nowhere.
     """
     pods = _unplaced(own, work.base)
-    room, ready = _fitting(own, work, pods)
+    rows, ready = _fitting(own, work, pods)
     _in_order(own, work, work.base, pods, work.packed)
-    _begin_to_place(work, room)
-    missing = _place(own, work, room, work.packed, pods)
-    _keep_places(work, room)
-    return room, ready, pods, missing
+    _begin_to_place(work, rows)
+    missing = _place(own, work, rows, work.packed, pods)
+    _keep_places(work, rows)
+    return rows, ready, pods, missing
 
 
-@part
-def _copy_rows(left, gpu_left, free, gpu_free, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _copy_rows(left: Array, gpu_left: Array, free: Array, gpu_free: Array, rows: int) -> None:
     """Write what the first `rows` have free over what is left of them."""
     for row in range(rows):
         for r in range(free.shape[1]):
@@ -153,31 +158,31 @@ def _copy_rows(left, gpu_left, free, gpu_free, rows):  # type: ignore[no-untyped
         copy_devices(gpu_left, row, gpu_free, row)
 
 
-@part
-def _begin_to_place(work, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _begin_to_place(work: RuleWork, rows: int) -> None:
     """Begin to place pods on the first `rows`."""
     _copy_rows(work.left, work.gpu_left, work.free, work.gpu_free, rows)
 
 
-@part
-def _keep_places(work, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _keep_places(work: RuleWork, rows: int) -> None:
     """Let the pods that were placed on the first `rows` have their places."""
     _copy_rows(work.free, work.gpu_free, work.left, work.gpu_left, rows)
 
 
-@part
-def _fitting(own, work, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _fitting(own: Seen, work: RuleWork, pods: int) -> tuple[int, int]:
     """Measure the nodes that stay, and what their pods and the first `pods` of `work.base` are worth.
 
     Prices of CPU, memory and GPUs are the dual prices of the fluid bound for all that is asked for. Returns how many
     nodes there are, and how many of them are ready.
     """
     at, cpu, memory, gpus = own.at, 0.0, 0.0, 0.0
-    room, ready = measure_room(own, work)
-    for row in range(room):
+    rows, ready = measure_free(own, work)
+    for row in range(rows):
         kind = own.nodes[NODE.kind, work.numbers[row]]
-        cpu += own.room[kind, CPU_COLUMN] - work.free[row, CPU_COLUMN]
-        memory += own.room[kind, MEMORY_COLUMN] - work.free[row, MEMORY_COLUMN]
+        cpu += own.type_allocatable[kind, CPU_COLUMN] - work.free[row, CPU_COLUMN]
+        memory += own.type_allocatable[kind, MEMORY_COLUMN] - work.free[row, MEMORY_COLUMN]
         gpus += _devices_in_all(own.devices, kind) - _devices_in_all(work.gpu_free, row)
         _offer(own, work, row, kind)
     for k in range(pods):
@@ -194,11 +199,11 @@ def _fitting(own, work, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
             at.load, at.cpu_worth, at.memory_worth = load, own.corners[i, 0], own.corners[i, 1]
             at.gpu_worth = own.corners[i, 2] if own.corners.shape[1] > 2 else 0.0
     _add_load(at, own.at.now_s)
-    return room, ready
+    return rows, ready
 
 
-@part
-def _devices_in_all(devices, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _devices_in_all(devices: Array, row: int) -> int:
     """Return the thousandths of GPUs in a row."""
     milli = 0
     for device in range(devices.shape[1]):
@@ -206,23 +211,23 @@ def _devices_in_all(devices, row):  # type: ignore[no-untyped-def]  # noqa: ANN0
     return milli
 
 
-@part
-def _offer(own, work, row, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _offer(own: Seen, work: RuleWork, row: int, kind: int) -> None:
     """Write 1 over what a node of a type offers."""
-    work.inverse[row, 0] = 1.0 / max(float(own.room[kind, CPU_COLUMN]), 1.0)
-    work.inverse[row, 1] = 1.0 / max(float(own.room[kind, MEMORY_COLUMN]), 1.0)
+    work.inverse[row, 0] = 1.0 / max(float(own.type_allocatable[kind, CPU_COLUMN]), 1.0)
+    work.inverse[row, 1] = 1.0 / max(float(own.type_allocatable[kind, MEMORY_COLUMN]), 1.0)
 
 
-@part
-def _worth(own, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _worth(own: Seen, shape: Array) -> float:
     """Return what a pod is worth, dollars an hour."""
     at = own.at
     gpus = shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
     return shape[_CPU] * at.cpu_worth + shape[_MEMORY] * at.memory_worth + gpus * at.gpu_worth
 
 
-@part
-def _unplaced(own, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _unplaced(own: Seen, pods: Array) -> int:
     """Write the pods that wait, and those of nodes on their way out that leave before they end; returns how many."""
     at, count = own.at, 0
     for i in range(at.noted):
@@ -240,8 +245,8 @@ def _unplaced(own, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN20
     return count
 
 
-@part
-def _in_order(own, work, pods, count, ordered):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _in_order(own: Seen, work: RuleWork, pods: Array, count: int, ordered: Array) -> None:
     """Write pods into `ordered`, the most valuable first, then by uid."""
     for k in range(count):
         pod, place = pods[k], k
@@ -258,12 +263,12 @@ def _in_order(own, work, pods, count, ordered):  # type: ignore[no-untyped-def] 
         ordered[place], work.worth[place] = pod, worth
 
 
-@part
-def _fullest(own, work, rows, pod, shape):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return the row that is fullest with a pod on it, of those that have room, -1 for none."""
+@inlined
+def _fullest(own: Seen, work: RuleWork, rows: int, pod: int, shape: Array) -> int:
+    """Return the row that is fullest with a pod on it, of those that it fits in, -1 for none."""
     best, least = -1, np.inf
     for row in range(rows):
-        if allows_node(own, pod, work.numbers[row]) and has_room(work.left, row, shape, work.gpu_left):
+        if allows_node(own, pod, work.numbers[row]) and pod_fits(work.left, row, shape, work.gpu_left):
             left = (work.left[row, CPU_COLUMN] - shape[_CPU]) * work.inverse[row, 0]
             left += (work.left[row, MEMORY_COLUMN] - shape[_MEMORY]) * work.inverse[row, 1]
             if left < least:
@@ -271,8 +276,8 @@ def _fullest(own, work, rows, pod, shape):  # type: ignore[no-untyped-def]  # no
     return best
 
 
-@section
-def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _place(own: Seen, work: RuleWork, rows: int, pods: Array, count: int) -> int:
     """Give pods one of the first `rows` each, in their order: the one that is then fullest, as MostAllocated does.
 
     Of equal rows it is the first. Writes `work.rows`, -1 for a pod without one; returns how many have none.
@@ -285,12 +290,12 @@ def _place(own, work, rows, pods, count):  # type: ignore[no-untyped-def]  # noq
         if best < 0:
             missing += 1
         else:
-            take_room(work.left, best, shape, work.gpu_left)
+            reserve(work.left, best, shape, work.gpu_left)
     return missing
 
 
-@part
-def _without_row(work, pods, left, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _without_row(work: RuleWork, pods: Array, left: Array, count: int) -> int:
     """Write those of the pods that were placed last that have no row into `left`; returns how many."""
     kept = 0
     for k in range(count):
@@ -300,23 +305,28 @@ def _without_row(work, pods, left, count):  # type: ignore[no-untyped-def]  # no
     return kept
 
 
-@section
-def _types_for(own, work, first, pods, count, spare, column, largest_share):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _types_for(
+    own: Seen, work: RuleWork, first: int, pods: Array, count: int, spare: float, column: int, largest_share: float,
+) -> int:  # fmt: skip
     """Write types for pods into `work.bought`, each the one with the most value for its price; returns how many.
 
-    Value is what the pods that fit are worth, and a share `spare` of what the room left over is, divided by `column` of
+    Value is what the pods that fit are worth, and a share `spare` of what is left over is, divided by `column` of
     `OFFER`. Types that are worth more than `largest_share` of the load are bought where no other fits. Pods that fit
-    none are left out. Working memory is `work.left` from row `first` on, and `work.held`.
+    none are left out. Working memory is `work.left` from row `first` on, and `work.marked`.
     """
     at, bought, waiting = own.at, 0, 0
     for k in range(count):
-        work.held[k] = _fits_a_type(own, pods[k])
-        waiting += work.held[k]
+        work.marked[k] = _fits_a_type(own, pods[k])
+        waiting += work.marked[k]
     while waiting:
         best, small, most, most_small = -1, -1, -np.inf, -np.inf
         for kind in range(own.terms.kinds):
             taken, used = _fill(own, work, first, pods, count, kind, False)
-            offered = own.room[kind, CPU_COLUMN] * at.cpu_worth + own.room[kind, MEMORY_COLUMN] * at.memory_worth
+            offered = (
+                own.type_allocatable[kind, CPU_COLUMN] * at.cpu_worth
+                + own.type_allocatable[kind, MEMORY_COLUMN] * at.memory_worth
+            )
             offered += _devices_in_all(own.devices, kind) * at.gpu_worth
             value = -np.inf
             if taken:
@@ -333,59 +343,59 @@ def _types_for(own, work, first, pods, count, spare, column, largest_share):  # 
     return bought
 
 
-@part
-def _is_on_sale(on_sale, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _is_on_sale(on_sale: Array, kind: int) -> bool:
     """Whether a type can be had now."""
     return on_sale.shape[0] == 0 or on_sale[kind]
 
 
-@part
-def _fits_a_type(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _fits_a_type(own: Seen, pod: int) -> bool:
     """Whether a pod fits a type that can be had."""
     shape, fits = own.shapes[own.shape_of[pod]], False
     for kind in range(own.terms.kinds):
         possible = _is_on_sale(own.on_sale, kind) and allows(own.may, pod, kind)
-        fits |= possible and has_room(own.room, kind, shape, own.devices)
+        fits |= possible and pod_fits(own.type_allocatable, kind, shape, own.devices)
     return fits
 
 
-@part
-def _fill(own, work, spot, pods, count, kind, take):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Fill a node of a type with those of the pods that are `work.held`, in their order, each that still fits.
+@inlined
+def _fill(own: Seen, work: RuleWork, spot: int, pods: Array, count: int, kind: int, take: bool) -> tuple[int, float]:
+    """Fill a node of a type with those of the pods that are `work.marked`, in their order, each that still fits.
 
-    Returns how many that are, and what they are worth: none where the type cannot be had. With `take` they are held no
-    more. Working memory is the row `spot`.
+    Returns how many that are, and what they are worth: none where the type cannot be had. With `take` they
+    are marked no more. Working memory is the row `spot`.
     """
     if not _is_on_sale(own.on_sale, kind):
         return 0, 0.0
     _empty_node(own, work, spot, kind)
     taken, used = 0, 0.0
     for k in range(count):
-        if not work.held[k] or not allows(own.may, pods[k], kind):
+        if not work.marked[k] or not allows(own.may, pods[k], kind):
             continue
         shape = own.shapes[own.shape_of[pods[k]]]
-        if has_room(work.left, spot, shape, work.gpu_left):
+        if pod_fits(work.left, spot, shape, work.gpu_left):
             taken += 1
             used += _worth(own, shape)
-            take_room(work.left, spot, shape, work.gpu_left)
+            reserve(work.left, spot, shape, work.gpu_left)
             if take:
-                work.held[k] = False
+                work.marked[k] = False
     return taken, used
 
 
-@part
-def _empty_node(own, work, row, kind):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _empty_node(own: Seen, work: RuleWork, row: int, kind: int) -> None:
     """Write what a new node of a type has left into a row."""
-    for r in range(own.room.shape[1]):
-        work.left[row, r] = own.room[kind, r]
+    for r in range(own.type_allocatable.shape[1]):
+        work.left[row, r] = own.type_allocatable[kind, r]
     copy_devices(work.gpu_left, row, own.devices, kind)
 
 
 # ---- draining --------------------------------------------------------------------------------------------------------
 
 
-@section
-def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+@outlined
+def _drain(own: Seen, work: RuleWork) -> tuple[int, int]:  # noqa: C901
     """Plan which nodes go now, or write what is bought for others to go; returns as `decide` does."""
     at, now_s = own.at, own.at.now_s
     at.planned, at.replaces = 0, 0
@@ -411,30 +421,30 @@ def _drain(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, 
     released = _released(own)
     if now_s - at.drained_s < SETTLING_S or (at.nothing_s == at.changed_s and at.released == released):
         return NOTHING, 0
-    room, ready, _, missing = _measured(own, work)
+    rows, ready, _, missing = _measured(own, work)
     if missing:
         return NOTHING, 0
-    orders, bought = _moves(own, work, room, ready)
+    orders, bought = _moves(own, work, rows, ready)
     if orders == NOTHING:
         at.nothing_s, at.released = at.changed_s, released
     return orders, bought
 
 
-@part
-def _may_go(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _may_go(own: Seen, number: int) -> bool:
     """Whether a node is ready, not on its way out, and none of those that stay whatever runs there."""
     ready = not np.isnan(own.node_times[NODE_TIME.initialized_s, number])
     return ready and not own.nodes[NODE.deleting, number] and not _is_true(own.stays, number)
 
 
-@part
-def _awaited(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _awaited(own: Seen, number: int) -> bool:
     """Whether a node was bought for others to go."""
     return own.at.replaced >= 0 and own.node_times[NODE_TIME.launched_s, number] == own.at.replaced_s
 
 
-@part
-def _is_ready(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _is_ready(own: Seen) -> bool:
     """Whether a replacement is ready, or is not waited for any more."""
     at = own.at
     if own.at.now_s - at.replaced_s >= FORGOTTEN_S:
@@ -446,8 +456,8 @@ def _is_ready(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return True
 
 
-@part
-def _released(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _released(own: Seen) -> int:
     """Return how many of the pods that were kept for a time may be disrupted now: `Observed.released`."""
     count = 0
     for i in range(own.at.alive):
@@ -460,8 +470,8 @@ def _released(own):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return count
 
 
-@section
-def _can_go(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _can_go(own: Seen, work: RuleWork, first: Number, second: Number) -> bool:
     """Whether all pods of one or two nodes fit on others as things are now."""
     for number in (first, second):
         if number < 0:
@@ -470,29 +480,29 @@ def _can_go(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa: 
             return False
         if kept_pods(own, number) > 0 or blocked_pods(own, number) > 0:
             return False
-    room, ready, _, missing = _measured(own, work)
-    return missing == 0 and _move(own, work, room, ready, first, second)
+    rows, ready, _, missing = _measured(own, work)
+    return missing == 0 and _move(own, work, rows, ready, first, second)
 
 
-@part
-def _is_true(facts, at):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _is_true(facts: Array, at: Number) -> bool:
     """Return what an array says, False where it has no elements."""
     return facts.shape[0] > 0 and facts[at]
 
 
-@section
-def _move(own, work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _move(own: Seen, work: RuleWork, rows: int, ready: int, first: Number, second: Number) -> bool:
     """Place the pods of nodes that go on others that are ready, for good. Returns whether they fit; else not one is."""
     pods = _pods_of(own, work, first, second)
-    _leave_out(work, room, ready, first, second)
-    if _place(own, work, room, work.packed, pods):
+    _leave_out(work, rows, ready, first, second)
+    if _place(own, work, rows, work.packed, pods):
         return False
     _keep_places(work, ready)
     return True
 
 
-@part
-def _pods_of(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _pods_of(own: Seen, work: RuleWork, first: Number, second: Number) -> int:
     """Write the pods of one or two nodes into `work.packed`, the most valuable first; returns how many."""
     count = 0
     for number in (first, second):
@@ -505,19 +515,19 @@ def _pods_of(own, work, first, second):  # type: ignore[no-untyped-def]  # noqa:
     return count
 
 
-@part
-def _leave_out(work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _leave_out(work: RuleWork, rows: int, ready: int, first: Number, second: Number) -> None:
     """Begin to place pods on the nodes that are ready, without one or two of them."""
-    _begin_to_place(work, room)
-    for row in range(room):
+    _begin_to_place(work, rows)
+    for row in range(rows):
         if row >= ready or work.numbers[row] == first or work.numbers[row] == second:
             for r in range(work.free.shape[1]):
                 work.left[row, r] = -1
 
 
-@section
-def _moves(own, work, room, ready):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Plan the nodes whose pods others have room for, else write what is bought in place of one or two."""
+@outlined
+def _moves(own: Seen, work: RuleWork, rows: int, ready: int) -> tuple[int, int]:
+    """Plan the nodes whose pods fit on others, else write what is bought in place of one or two."""
     at, hours, going, left = own.at, own.terms.horizon_s / HOUR_S, 0, 0
     for i in range(at.alive):
         going += own.nodes[NODE.deleting, own.nodes[NODE.alive, i]]
@@ -526,7 +536,7 @@ def _moves(own, work, room, ready):  # type: ignore[no-untyped-def]  # noqa: ANN
         if at.planned >= allowed:
             break
         number = np.int64(work.candidates[i])
-        if _move(own, work, room, ready, number, np.int64(-1)):
+        if _move(own, work, rows, ready, number, np.int64(-1)):
             own.nodes[NODE.plan, at.planned] = number
             at.planned += 1
         else:
@@ -537,12 +547,12 @@ def _moves(own, work, room, ready):  # type: ignore[no-untyped-def]  # noqa: ANN
         return DELETES_EACH, 0
     if allowed <= 0 or at.replaced >= 0:
         return NOTHING, 0
-    bought = _replacement(own, work, room, ready, min(left, REPLACED), hours)
+    bought = _replacement(own, work, rows, ready, min(left, REPLACED), hours)
     return (BUYS if bought else NOTHING), bought
 
 
-@section
-def _candidates(own, work, hours):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _candidates(own: Seen, work: RuleWork, hours: float) -> int:
     """Write the nodes whose price for some hours is more than what moving their pods counts, the best first.
 
     `work.weights` are what moving their pods counts. Returns how many there are.
@@ -575,8 +585,8 @@ def _candidates(own, work, hours):  # type: ignore[no-untyped-def]  # noqa: ANN0
     return count
 
 
-@section
-def _replacement(own, work, room, ready, nodes, hours):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _replacement(own: Seen, work: RuleWork, rows: int, ready: int, nodes: int, hours: float) -> int:
     """Write the nodes to buy in place of one or two that save the most, if any save enough; returns how many."""
     at, most, best = own.at, 0.0, 0
     for both in range(2):
@@ -587,7 +597,7 @@ def _replacement(own, work, room, ready, nodes, hours):  # type: ignore[no-untyp
                 if both:
                     price += own.paid[second]
                     cost += work.weights[j]
-                count = _in_place_of(own, work, room, ready, first, second)
+                count = _in_place_of(own, work, rows, ready, first, second)
                 new = _price(own, work, count)
                 gain = (price - new) * hours - new * LAUNCH_S / HOUR_S - cost
                 if count and price - new > own.terms.margin * price and gain > most:
@@ -600,8 +610,8 @@ def _replacement(own, work, room, ready, nodes, hours):  # type: ignore[no-untyp
     return best
 
 
-@part
-def _price(own, work, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _price(own: Seen, work: RuleWork, count: int) -> float:
     """Return what nodes of the types in `work.bought` cost together."""
     price = 0.0
     for k in range(count):
@@ -609,54 +619,56 @@ def _price(own, work, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, A
     return price
 
 
-@section
-def _in_place_of(own, work, room, ready, first, second):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Write types for the pods of nodes that go, as far as others have no room for them: one, or cheaper several.
+@outlined
+def _in_place_of(own: Seen, work: RuleWork, rows: int, ready: int, first: Number, second: Number) -> int:
+    """Write types for the pods of nodes that go, as far as they do not fit on others: one, or cheaper several.
 
     Returns how many; 0 where pods fit no type, or would not fit once a scheduler puts each on the node that is then
     fullest.
     """
     pods = _pods_of(own, work, first, second)
-    _leave_out(work, room, ready, first, second)
-    _place(own, work, room, work.packed, pods)
+    _leave_out(work, rows, ready, first, second)
+    _place(own, work, rows, work.packed, pods)
     left = _without_row(work, work.packed, work.base, pods)
-    one = _one_for_all(own, work, room, left)
-    several = _types_for(own, work, room, work.base, left, 0.0, OFFER.price, 1.0)
+    one = _one_for_all(own, work, rows, left)
+    several = _types_for(own, work, rows, work.base, left, 0.0, OFFER.price, 1.0)
     if one >= 0 and (several == 0 or own.offers[OFFER.price, one] <= _price(own, work, several)):
-        if _take(own, work, room, ready, first, second, pods, one, 0):
+        if _take(own, work, rows, ready, first, second, pods, one, 0):
             work.bought[0] = one
             return 1
         one = -1
-    if several and _take(own, work, room, ready, first, second, pods, -1, several):
+    if several and _take(own, work, rows, ready, first, second, pods, -1, several):
         return several
-    if one >= 0 and _take(own, work, room, ready, first, second, pods, one, 0):
+    if one >= 0 and _take(own, work, rows, ready, first, second, pods, one, 0):
         work.bought[0] = one
         return 1
     return 0
 
 
-@part
-def _one_for_all(own, work, spot, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Return the cheapest type that has room for all the first `count` pods of `work.base` together, -1 for none."""
+@inlined
+def _one_for_all(own: Seen, work: RuleWork, spot: int, count: int) -> int:
+    """Return the cheapest type that all the first `count` pods of `work.base` fit on together, -1 for none."""
     for k in range(count):
-        work.held[k] = True
+        work.marked[k] = True
     for kind in range(own.terms.kinds):
         if _is_on_sale(own.on_sale, kind) and _fill(own, work, spot, work.base, count, kind, False)[0] == count:
             return kind
     return -1
 
 
-@section
-def _take(own, work, room, ready, first, second, pods, one, several):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@outlined
+def _take(
+    own: Seen, work: RuleWork, rows: int, ready: int, first: Number, second: Number, pods: int, one: int, several: int,
+) -> bool:  # fmt: skip
     """Whether all pods of nodes that go find a place on the others and on new nodes.
 
     New are a node of the type `one`, or those of the first `several` of `work.bought`.
     """
-    _leave_out(work, room, ready, first, second)
+    _leave_out(work, rows, ready, first, second)
     new = several if one < 0 else 1
     for k in range(new):
         kind = work.bought[k] if one < 0 else one
-        work.numbers[room + k] = kind - own.terms.kinds
-        _offer(own, work, room + k, kind)
-        _empty_node(own, work, room + k, kind)
-    return _place(own, work, room + new, work.packed, pods) == 0
+        work.numbers[rows + k] = kind - own.terms.kinds
+        _offer(own, work, rows + k, kind)
+        _empty_node(own, work, rows + k, kind)
+    return _place(own, work, rows + new, work.packed, pods) == 0

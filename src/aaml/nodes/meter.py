@@ -8,12 +8,15 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import interpreted, part, section, uncounted
+from aaml.cluster.kernels import inlined, interpreted, outlined, without_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.nodes.fluid import Fluid, fluid_price
 from aaml.nodes.ports import OwnedNode
+from aaml.nodes.rows import Record
 from aaml.nodes.settings import Prices
+
+FloatArray = npt.NDArray[np.float64]
 
 _HOUR_S = 3600.0
 _MILLI = 1000.0
@@ -101,8 +104,8 @@ def billed(meter: Meter, extra: float, now_s: float) -> Mapping[str, float]:
 # ---- the rules: `at` is a `Meter`, or the record of a compiled episode, which has the same fields -------------------
 
 
-@section
-def hold(at, corners, carbon, now_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@outlined
+def hold(at: Record, corners: FloatArray, carbon: FloatArray, now_s: float) -> None:
     """Count what is as it was until now."""
     since_s, at.metered_s = max(at.metered_s, 0.0), now_s
     if now_s <= since_s:
@@ -118,22 +121,22 @@ def hold(at, corners, carbon, now_s):  # type: ignore[no-untyped-def]  # noqa: A
     at.kwh += kwh
 
 
-@part
-def launched(at, price, watts_idle):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def launched(at: Record, price: float, watts_idle: float) -> None:
     """A node is bought, which counts as alive already."""
     at.price = at.price + price
     at.watts = at.watts + watts_idle
 
 
-@part
-def gone(at, price, watts_idle):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def gone(at: Record, price: float, watts_idle: float) -> None:
     """A node is given back, which counts as alive no more."""
     at.price = at.price - price if at.alive else 0.0
     at.watts = at.watts - watts_idle
 
 
-@part
-def placed(at, cpu, memory, gpu_milli, watts_per_core, sign):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def placed(at: Record, cpu: int, memory: int, gpu_milli: int, watts_per_core: float, sign: int) -> None:
     """A pod that asks for so much is on a node, or with `sign` -1 not any more."""
     at.cpu_milli += sign * cpu
     at.memory_bytes += sign * memory
@@ -141,8 +144,11 @@ def placed(at, cpu, memory, gpu_milli, watts_per_core, sign):  # type: ignore[no
     at.watts += watts_per_core * (sign * cpu) / _MILLI
 
 
-@uncounted
-def run_up(corners, carbon, since_s, now_s, price, nodes, cpu_milli, memory_bytes, gpu_milli, watts, co2_g):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def run_up(
+    corners: FloatArray, carbon: FloatArray, since_s: float, now_s: float, price: float, nodes: int, cpu_milli: int,
+    memory_bytes: int, gpu_milli: int, watts: float, co2_g: float,
+) -> tuple[float, float, float, float, float, float]:  # fmt: skip
     """Return what runs up while all is as it is, and `co2_g` with what is added to it; `carbon` as for `Meter`.
 
     The others are dollars, node hours, core hours, dollars of the fluid bound, and kWh.

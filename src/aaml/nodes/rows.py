@@ -6,35 +6,35 @@ resources, L node numbers, T pods, G devices of a node.
 
 What a rule takes as `own` is a `Seen`:
 
-===========  ==================  =======================================================================================
-at           record              `STATE`: how far the autoscaler is
-terms        record              `TERMS`: what it is configured to do
-nodes        int32 [NODE, L]     columns of `NODE`
-node_times   float64 [.., L]     columns of `NODE_TIME`
-pods         int32 [POD, T]      columns of `POD`
-pod_times    float64 [.., T]     columns of `POD_TIME`
-traits       int32 [TRAIT, T]    columns of `TRAIT`
-kept_s       float64 [T]         for how long on a node a pod may not be evicted, inf: for good
-evicting     float64 [T]         what it counts to evict a pod (`aaml.nodes.karpenter.eviction`)
-shapes       int64 [S, ..]       what pods ask for: `SHAPE_COLUMNS`, and from `SHAPE_REQUEST` on each resource
-shape_of     int64 [T]           a pod's row in `shapes`
-allocatable  int64 [rows, R]     what nodes offer that are in a row
-requested    int64 [rows, R]     what their pods ask for
-room         int64 [K, R]        what pods can have of each type, cheapest first
-offers       float64 [OFFER, K]  columns of `OFFER`
-corners      float64 [C, 2]      of the fluid bound; a third column are GPUs
-budgets      int64 [2, U]        how many nodes may go at once, and whether that is a percentage
-names        int64 [L]           by what nodes' names are ordered
-devices      int64 [K, G]        thousandths of each GPU of a type
-gpu_left     int64 [rows, G]     thousandths that are left of each GPU
-paid         float64 [L]         dollars an hour of each node
-plan_types   int8 [K]            as what a node may be bought that takes the place of others: `PLAN_NO` and on
-may          bool [T, K + L]     which types and nodes a pod's node selector and GPU models allow, or [T, K]
-on_sale      bool [K]            which types can be had
-blocked      bool [T]            whether a disruption budget keeps a pod from being evicted now
-stuck        bool [T]            whether one never lets it go
-stays        bool [L]            which nodes stay, whatever runs there
-===========  ==================  =======================================================================================
+================  ==================  ==================================================================================
+at                record              `STATE`: how far the autoscaler is
+terms             record              `TERMS`: what it is configured to do
+nodes             int32 [NODE, L]     columns of `NODE`
+node_times        float64 [.., L]     columns of `NODE_TIME`
+pods              int32 [POD, T]      columns of `POD`
+pod_times         float64 [.., T]     columns of `POD_TIME`
+traits            int32 [TRAIT, T]    columns of `TRAIT`
+kept_s            float64 [T]         for how long on a node a pod may not be evicted, inf: for good
+evicting          float64 [T]         what it counts to evict a pod (`aaml.nodes.karpenter.eviction`)
+shapes            int64 [S, ..]       what pods ask for: `SHAPE_COLUMNS`, and from `SHAPE_REQUEST` on each resource
+shape_of          int64 [T]           a pod's row in `shapes`
+allocatable       int64 [rows, R]     what nodes offer that are in a row
+requested         int64 [rows, R]     what their pods ask for
+type_allocatable  int64 [K, R]        what pods can have of each type, cheapest first
+offers            float64 [OFFER, K]  columns of `OFFER`
+corners           float64 [C, 2]      of the fluid bound; a third column are GPUs
+budgets           int64 [2, U]        how many nodes may go at once, and whether that is a percentage
+names             int64 [L]           by what nodes' names are ordered
+devices           int64 [K, G]        thousandths of each GPU of a type
+gpu_left          int64 [rows, G]     thousandths that are left of each GPU
+paid              float64 [L]         dollars an hour of each node
+plan_types        int8 [K]            as what a node may be bought that takes the place of others: `PLAN_NO` and on
+may               bool [T, K + L]     which types and nodes a pod's node selector and GPU models allow, or [T, K]
+on_sale           bool [K]            which types can be had
+blocked           bool [T]            whether a disruption budget keeps a pod from being evicted now
+stuck             bool [T]            whether one never lets it go
+stays             bool [L]            which nodes stay, whatever runs there
+================  ==================  ==================================================================================
 
 The last five have no elements where there is nothing to tell: no selectors, all on sale, no budgets, none that stays.
 """
@@ -46,11 +46,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, part, section
+from aaml.cluster.kernels import columns, inlined, outlined
 from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 
 Array = npt.NDArray[Any]
+Record = Any
+"""A record of numbers (`record`), whose fields compiled code knows by name."""
+Number = int | np.integer[Any]
 SHAPE_TOLERANCE, SHAPE_PICKY = len(SHAPE_COLUMNS), len(SHAPE_COLUMNS) + 1  # of `shapes`, after `SHAPE_COLUMNS`
 SHAPE_REQUEST = SHAPE_PICKY + 1  # from here on what the shape asks of each resource
 
@@ -77,7 +80,7 @@ NODE = columns(
 the ends of the list of its pods, `pods`: how many these are, `kept`: how many of them may not be evicted, now or once,
 `awhile`: how many of these may be after a time. `replaced`: the first of the nodes that go once it is ready,
 `next_replaced`: the one after it. `alive`: those that are paid, in the order of purchase, `by_name` the same by name.
-`plan`: those that may go, `used`: those that their pods had room on. `in_row`: that of each row.
+`plan`: those that may go, `used`: those that their pods fitted on. `in_row`: that of each row.
 """
 POD_TIME = columns(("created_s", "again_s", "released_s", "noted_s"))
 """Of each pod; `released_s`: when it may be evicted from the node that it is on. `noted_s`: when it was found to fit
@@ -102,7 +105,7 @@ TERMS = record(
         "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
         "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
         "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
-        "wait_target_s", "wait_per_hour", "eviction", "quiet_s", *(each.name for each in fields(NodePolicy)),
+        "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s", *(each.name for each in fields(NodePolicy)),
     ),
 )  # fmt: skip
 """What an autoscaler is configured to do (`aaml.nodes.settings`, `NodePolicy`), and in episodes the order of waiting
@@ -137,7 +140,7 @@ times as long as usual nodes are not bought.
 
 Of Karpenter, `batch`: the number of the batch, `method`: the one whose turn it is, `state_s`: the cluster as
 consolidation sees it, `multi_s` and `single_s`: the state in which these methods found nothing, `used`: nodes of
-`NODE.used`. `packer`: the address of a function that packs pods which ask for more than room, 0 for none.
+`NODE.used`. `packer`: the address of a function that packs pods which ask for more than resources, 0 for none.
 
 Of episodes, `bought`: numbers given, `sequence`, `events` and `ends`: of what is to come, `firsts`: pods that had a
 node once.
@@ -164,7 +167,7 @@ class Seen(NamedTuple):
     shape_of: Array
     allocatable: Array
     requested: Array
-    room: Array
+    type_allocatable: Array
     offers: Array
     corners: Array
     budgets: Array
@@ -188,9 +191,10 @@ class RuleWork(NamedTuple):
     gpu_free, gpu_left   int64 [L, G]    the same of their devices
     numbers              int32 [L]       of rows; of a new node of a type its place in the catalogue, less K
     inverse              float64 [L, 2]  1 over the CPU and memory that they offer
-    quiet, used, gone    bool [L]        nodes that running pods may be moved to, that were given pods, that go
+    consolidatable       bool [L]        nodes that running pods may be moved to
+    used, gone           bool [L]        nodes that were given pods, that go
     base, packed         int32 [T]       pods
-    held                 bool [T]        learned: which of them still need a node; Karpenter: which of them run
+    marked               bool [T]        learned: which of them still need a node; Karpenter: which of them run
     worth                float64 [T]     dollars an hour of the pods that were put in order last
     rows                 int32 [T]       where pods were placed, -1 for nowhere
     bought, chosen       int32 [T]       types
@@ -210,12 +214,12 @@ class RuleWork(NamedTuple):
     gpu_left: Array
     numbers: Array
     inverse: Array
-    quiet: Array
+    consolidatable: Array
     used: Array
     gone: Array
     base: Array
     packed: Array
-    held: Array
+    marked: Array
     worth: Array
     rows: Array
     bought: Array
@@ -235,8 +239,8 @@ class RuleWork(NamedTuple):
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
     "free": (_I, "LR"), "left": (_I, "LR"), "gpu_free": (_I, "LJ"), "gpu_left": (_I, "LJ"), "numbers": (_S, "L"),
-    "inverse": (_F, "L2"), "quiet": (_B, "L"), "used": (_B, "L"), "gone": (_B, "L"), "base": (_S, "T"),
-    "packed": (_S, "T"), "held": (_B, "T"), "worth": (_F, "T"), "rows": (_S, "T"), "bought": (_S, "T"),
+    "inverse": (_F, "L2"), "consolidatable": (_B, "L"), "used": (_B, "L"), "gone": (_B, "L"), "base": (_S, "T"),
+    "packed": (_S, "T"), "marked": (_B, "T"), "worth": (_F, "T"), "rows": (_S, "T"), "bought": (_S, "T"),
     "chosen": (_S, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "sizes": (_I, "TR"), "shares": (_I, "TJ"),
     "opened": (_S, "T"), "counts": (_S, "T"), "fits": (_B, "TK"), "order": (_S, "T"), "trial": (np.int8, "K"),
     "ways": (_F, "5K"),
@@ -244,8 +248,8 @@ WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
 """Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, J devices of a node."""
 
 
-@section
-def measure_room(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@outlined
+def measure_free(own: Seen, work: RuleWork) -> tuple[int, int]:
     """Measure the nodes that are not on their way out, those that are ready first and then by name.
 
     Writes `work.numbers`, and what is left of them into `work.free` and `work.gpu_free`. Returns how many there are,
@@ -260,11 +264,11 @@ def measure_room(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, AN
                 continue
             work.numbers[count] = number
             row = own.nodes[NODE.row, number]
-            for r in range(own.room.shape[1]):
+            for r in range(own.type_allocatable.shape[1]):
                 if row >= 0:
                     work.free[count, r] = own.allocatable[row, r] - own.requested[row, r]
                 else:
-                    work.free[count, r] = own.room[own.nodes[NODE.kind, number], r]
+                    work.free[count, r] = own.type_allocatable[own.nodes[NODE.kind, number], r]
             copy_devices(
                 work.gpu_free,
                 count,
@@ -277,15 +281,15 @@ def measure_room(own, work):  # type: ignore[no-untyped-def]  # noqa: ANN001, AN
     return count, ready
 
 
-@part
-def copy_devices(into, row, devices, of):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def copy_devices(into: Array, row: int, devices: Array, of: int) -> None:
     """Write one row of devices over another."""
     for device in range(into.shape[1]):
         into[row, device] = devices[of, device]
 
 
-@part
-def kept_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def kept_pods(own: Seen, number: Number) -> int:
     """Return how many pods of a node may not be disrupted now: `Observed.is_kept`."""
     kept = own.nodes[NODE.kept, number]
     if own.nodes[NODE.awhile, number] > 0:
@@ -296,14 +300,14 @@ def kept_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN
     return kept
 
 
-@part
-def is_kept(own, pod):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def is_kept(own: Seen, pod: int) -> bool:
     """Whether a pod may not be disrupted now, as its annotations say: `Observed.is_kept`."""
     return own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] > own.at.now_s
 
 
-@part
-def blocked_pods(own, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def blocked_pods(own: Seen, number: Number) -> int:
     """Return how many pods of a node a disruption budget keeps from being evicted now."""
     blocked, pod = 0, own.nodes[NODE.first, number]
     while pod >= 0 and own.blocked.shape[0] > 0:

@@ -7,16 +7,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import compiled, counted
+from aaml.cluster.kernels import compiled, with_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import CPU_COLUMN, ClusterState
 from aaml.policies.fragmentation import FragmentTables, TypicalPods, fragment_amount, fragment_tables, typical_pods
-from aaml.policies.gpu.arrays import pod_shape, state_arrays
+from aaml.policies.gpu.arrays import NodeArrays, pod_shape, state_arrays
 from aaml.policies.gpu.features import make_scratch
 from aaml.policies.gpu.fit import fits
 from aaml.policies.gpu.scores import MAX_SCORE, fragmentation_gradient
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 _KEPT_TABLES = 8
@@ -85,8 +86,11 @@ class FragmentMeter:
         return growth
 
 
-@counted
-def fragment_growth(nodes, shape, tables, sums, counts, bins, growth):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@with_refcount
+def fragment_growth(
+    nodes: NodeArrays, shape: IntArray, tables: FragmentTables, sums: IntArray, counts: IntArray, bins: FloatArray,
+    growth: FloatArray,
+) -> None:  # fmt: skip
     """Write float64 [N], the growth of each node's fragments with a pod of `shape`; 0 where it does not fit.
 
     `sums`, `counts` [M] and `bins` [7] are overwritten.
@@ -100,7 +104,10 @@ def fragment_growth(nodes, shape, tables, sums, counts, bins, growth):  # type: 
 
 
 @compiled
-def _amounts(allocatable, requested, gpu_free, gpu_count, gpu_model, tables):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _amounts(
+    allocatable: IntArray, requested: IntArray, gpu_free: IntArray, gpu_count: IntArray, gpu_model: IntArray,
+    tables: FragmentTables,
+) -> FloatArray:  # fmt: skip
     result = np.zeros(len(gpu_count))
     bins = np.empty(7)
     for i in range(len(gpu_count)):

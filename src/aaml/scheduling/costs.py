@@ -9,16 +9,18 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, uncounted
+from aaml.cluster.kernels import columns, without_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.scheduling.remaining import log_minutes
 
 FloatArray = npt.NDArray[np.float64]
+FeatureArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
 COST_FEATURES = (
     "price", "price_for_size", "unused_price", "age", "quiet", "kept_pods", "disruption_order", "to_move", "leaving",
 )  # fmt: skip
-PAID = columns(("price", "launched_s", "quiet_since_s", "kept_pods", "leaving"))
+PAID = columns(("price", "launched_s", "last_event_s", "kept_pods", "leaving"))
 """What `show_costs` is told of each node; a node that nobody bought has the price 0, and the present as its times."""
 PAID_COLUMNS = 5
 _COST = columns(COST_FEATURES)
@@ -42,14 +44,18 @@ class PaidNode(Protocol):
 class NodeCosts:
     """The nodes of one state that are paid for, by name; those that nobody bought cost nothing.
 
-    `quiet_s`: for how long a node must have been without a pod event before it may be given back. `paid(now_s)` returns
-    the dollars that the cluster has cost so far, with what long waits and evictions count.
+    `consolidatable_s`: for how long a node must have been without a pod event before it may be given back.
+    `paid(now_s)` returns the dollars that the cluster has cost so far, with what long waits and evictions count.
     """
 
     def __init__(
-        self, state: ClusterState, nodes: Mapping[str, PaidNode], quiet_s: float, paid: Callable[[float], float]
+        self,
+        state: ClusterState,
+        nodes: Mapping[str, PaidNode],
+        consolidatable_s: float,
+        paid: Callable[[float], float],
     ) -> None:
-        self._state, self._nodes, self._quiet_s, self.paid = state, nodes, quiet_s, paid
+        self._state, self._nodes, self._consolidatable_s, self.paid = state, nodes, consolidatable_s, paid
         self._kept: Counter[str] = Counter()  # by name of the node: pods that may not be disrupted, now or once
         self.released_s: dict[str, float] = {}  # by uid: when those of them may be disrupted that are kept for a time
         for placement in state.placements.values():
@@ -72,17 +78,17 @@ class NodeCosts:
         """Return float32 [N, C], `COST_FEATURES` of each node."""
         state = self._state
         paid = np.zeros((PAID_COLUMNS, len(state)))
-        paid[PAID.launched_s : PAID.quiet_since_s + 1] = now_s
+        paid[PAID.launched_s : PAID.last_event_s + 1] = now_s
         for row, name in enumerate(state.names):
             node = self._nodes.get(name)
             if node is not None:
                 last_s = node.initialized_s if node.last_pod_event_s is None else node.last_pod_event_s
                 paid[PAID.price, row], paid[PAID.launched_s, row] = node.price, node.launched_s
-                paid[PAID.quiet_since_s, row] = now_s if last_s is None else last_s
+                paid[PAID.last_event_s, row] = now_s if last_s is None else last_s
                 paid[PAID.leaving, row] = node.deleting
         paid[PAID.kept_pods] = self._kept_pods(now_s)
         shown = np.zeros((len(state), len(COST_FEATURES)), dtype=np.float32)
-        show_costs(paid, state.allocatable, state.requested, now_s, self._quiet_s, shown)
+        show_costs(paid, state.allocatable, state.requested, now_s, self._consolidatable_s, shown)
         return shown
 
     def faults(self) -> list[str]:
@@ -109,8 +115,11 @@ class NodeCosts:
         return [self._kept[name] - released[name] for name in self._state.names]
 
 
-@uncounted
-def show_costs(paid, allocatable, requested, now_s, quiet_s, shown):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def show_costs(
+    paid: FloatArray, allocatable: IntArray, requested: IntArray, now_s: float, consolidatable_s: float,
+    shown: FeatureArray,
+) -> None:  # fmt: skip
     """Write `COST_FEATURES` into `shown` [N, C], from `paid` float64 [PAID_COLUMNS, >= N]; unpaid: price 0."""
     count, dearest, first, size_cpu, size_memory, free_cpu, free_memory = 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(len(shown)):
@@ -137,7 +146,7 @@ def show_costs(paid, allocatable, requested, now_s, quiet_s, shown):  # type: ig
             shown[i, _COST.unused_price] = (1.0 - min(used, 1.0)) * (price / dearest)
             shown[i, _COST.disruption_order] = price / (1.0 + requested[i, PODS_COLUMN]) / first
         shown[i, _COST.age] = log_minutes(max(now_s - paid[PAID.launched_s, i], 0.0))
-        shown[i, _COST.quiet] = min((now_s - paid[PAID.quiet_since_s, i]) / max(quiet_s, 1.0), 1.0)
+        shown[i, _COST.quiet] = min((now_s - paid[PAID.last_event_s, i]) / max(consolidatable_s, 1.0), 1.0)
         shown[i, _COST.kept_pods] = np.log1p(paid[PAID.kept_pods, i]) / 3.0
         shown[i, _COST.leaving] = paid[PAID.leaving, i]
         other_cpu, other_memory = free_cpu, free_memory
@@ -147,8 +156,8 @@ def show_costs(paid, allocatable, requested, now_s, quiet_s, shown):  # type: ig
         shown[i, _COST.to_move] = min(max(cpu / max(other_cpu, 1.0), memory / max(other_memory, 1.0)), 1.0)
 
 
-@uncounted
-def _price_for_size(paid, allocatable, i, mean_cpu, mean_memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _price_for_size(paid: FloatArray, allocatable: IntArray, i: int, mean_cpu: float, mean_memory: float) -> float:
     """Return the price of a node for its CPU and memory, each of a mean node's."""
     cpu, memory = max(allocatable[i, CPU_COLUMN], 1), max(allocatable[i, MEMORY_COLUMN], 1)
     return paid[PAID.price, i] / (cpu / mean_cpu + memory / mean_memory)

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import counted, uncounted
+from aaml.cluster.kernels import with_refcount, without_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.settings import RemainingLifetimes
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 EDGES_S: FloatArray = np.concatenate([[0.0], 2.0 ** (np.arange(51) / 2.0)])  # of the bands of age, up to 388 days
 LONGEST_S = float(EDGES_S[-1])  # no rest is said to be longer
@@ -229,16 +230,16 @@ def _classes(pod: Pod) -> Sequence[str]:
 # ---- compiled --------------------------------------------------------------------------------------------------------
 
 
-@uncounted
-def _band(age_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _band(age_s: float) -> int:
     """Return the band that an age lies in; the last one for what is older than all."""
     if age_s < 1.0:
         return 0
     return min(1 + int(2.0 * np.log2(age_s)), _BANDS - 1)
 
 
-@uncounted
-def _count(ends, passed, from_s, to_s, ended):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _count(ends: FloatArray, passed: FloatArray, from_s: float, to_s: float, ended: bool) -> None:
     """Add one run to a class: its end to the band of its end, to the others the part that it was watched for."""
     last = _band(to_s)
     for k in range(_band(from_s), last + 1):
@@ -249,8 +250,8 @@ def _count(ends, passed, from_s, to_s, ended):  # type: ignore[no-untyped-def]  
             passed[k] += max(upper - max(from_s, EDGES_S[k]), 0.0) / (EDGES_S[k + 1] - EDGES_S[k])
 
 
-@uncounted
-def _solve(ends, passed, parents, table):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _solve(ends: FloatArray, passed: FloatArray, parents: IntArray, table: LifetimeTable) -> None:
     """Fill the life table; the class around one stands before it."""
     for c in range(table.ending.shape[0]):
         for k in range(_BANDS):
@@ -267,24 +268,24 @@ def _solve(ends, passed, parents, table):  # type: ignore[no-untyped-def]  # noq
             table.remaining_s[c, k] = width * (1.0 - 0.5 * ending) + (1.0 - ending) * table.remaining_s[c, k + 1]
 
 
-@uncounted
-def _alive(table, row, age_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _alive(table: LifetimeTable, row: int, age_s: float) -> float:
     """Return the logarithm of the share of runs that reach an age."""
     k = _band(age_s)
     part = min((age_s - EDGES_S[k]) / (EDGES_S[k + 1] - EDGES_S[k]), 1.0)
     return table.alive[row, k] + np.log1p(-table.ending[row, k] * part)
 
 
-@uncounted
-def survival(table, row, age_s, after_s, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def survival(table: LifetimeTable, row: int, age_s: float, after_s: float, limit_s: float) -> float:
     """Return the probability that a pod of a class still runs after so many seconds."""
     if age_s + after_s >= limit_s:
         return 0.0
     return np.exp(_alive(table, row, age_s + after_s) - _alive(table, row, age_s))
 
 
-@uncounted
-def _unlimited_remaining(table, row, age_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _unlimited_remaining(table: LifetimeTable, row: int, age_s: float) -> float:
     k = _band(age_s)
     width, ending = EDGES_S[k + 1] - EDGES_S[k], table.ending[row, k]
     part = min((age_s - EDGES_S[k]) / width, 1.0)
@@ -292,8 +293,8 @@ def _unlimited_remaining(table, row, age_s):  # type: ignore[no-untyped-def]  # 
     return (0.5 * width * (1.0 - part) * (here + there) + there * table.remaining_s[row, k + 1]) / here
 
 
-@uncounted
-def mean_remaining(table, row, age_s, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def mean_remaining(table: LifetimeTable, row: int, age_s: float, limit_s: float) -> float:
     """Return the expected rest of a pod of a class and an age, which does not run beyond `limit_s`."""
     if age_s >= limit_s:
         return 0.0
@@ -303,22 +304,24 @@ def mean_remaining(table, row, age_s, limit_s):  # type: ignore[no-untyped-def] 
     return min(max(remaining_s, 0.0), LONGEST_S)
 
 
-@counted
-def log_seconds(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@with_refcount
+def log_seconds(seconds: Any) -> Any:
     """Return log(1 + seconds) / 10, as a pod's lifetime is shown."""
     return np.log1p(seconds) / 10.0
 
 
-@uncounted
-def expected_remaining(table, kinds, limits_s, remaining_s, sure):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def expected_remaining(
+    table: LifetimeTable, kinds: IntArray, limits_s: FloatArray, remaining_s: FloatArray, sure: FloatArray,
+) -> None:  # fmt: skip
     """Write the expected rest of pods that begin to run, and how sure it is, float64 [T]."""
     for i in range(len(kinds)):
         remaining_s[i] = mean_remaining(table, kinds[i], 0.0, limits_s[i])
         sure[i] = certainty(table, kinds[i], 0.0, limits_s[i])
 
 
-@uncounted
-def _remaining_at(table, row, age_s, share):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _remaining_at(table: LifetimeTable, row: int, age_s: float, share: float) -> float:
     """Return after how long only this share of the runs of an age still goes on."""
     goal = _alive(table, row, age_s) + np.log(share)
     k = _band(age_s)
@@ -330,8 +333,8 @@ def _remaining_at(table, row, age_s, share):  # type: ignore[no-untyped-def]  # 
     return EDGES_S[k] + part * (EDGES_S[k + 1] - EDGES_S[k]) - age_s
 
 
-@uncounted
-def certainty(table, row, age_s, limit_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def certainty(table: LifetimeTable, row: int, age_s: float, limit_s: float) -> float:
     """Return the lower quartile of the rest over the upper one; 1 for what is over."""
     left_s = limit_s - age_s
     if left_s <= 0.0:

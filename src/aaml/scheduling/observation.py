@@ -25,6 +25,8 @@ from aaml.scheduling.remaining import NODE_REMAINING, PAIR_REMAINING, RunningPod
 
 FloatArray = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+DoubleArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 NODE_FEATURES = (
     "cpu_used", "memory_used", "pods_used", "cpu_used_minus_mean", "memory_used_minus_mean", "cpu_size", "memory_size",
@@ -273,7 +275,7 @@ class Context:
 
 
 @compiled
-def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def mean_size(allocatable: IntArray, capacity: BoolArray) -> tuple[float, float]:
     """Return the mean CPU and memory of the nodes that count."""
     cpu, memory, count = 0.0, 0.0, 0
     for i in range(len(capacity)):
@@ -286,7 +288,7 @@ def mean_size(allocatable, capacity):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @compiled
-def _rank(values, mask, out, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _rank(values: DoubleArray, mask: BoolArray, out: FloatArray, column: int) -> None:
     """Write where each value lies between the least (0) and the greatest (1) among feasible rows, clipped."""
     low, high = np.inf, -np.inf
     for i in range(len(mask)):
@@ -300,15 +302,16 @@ def _rank(values, mask, out, column):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @compiled
-def _bounded(value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _bounded(value: float) -> float:
     return min(max(value, -_FAR), _FAR)
 
 
 @compiled
-def fill(  # type: ignore[no-untyped-def]  # noqa: ANN201, C901, PLR0912, PLR0915
-    allocatable, requested, gpu_free, gpu_count, unschedulable, capacity, mask, request, count, milli, growth,  # noqa: ANN001
-    siblings, scratch, nodes, pairs, pod,  # noqa: ANN001
-):  # fmt: skip
+def fill(  # noqa: C901, PLR0912, PLR0915
+    allocatable: IntArray, requested: IntArray, gpu_free: IntArray, gpu_count: IntArray, unschedulable: BoolArray,
+    capacity: BoolArray, mask: BoolArray, request: IntArray, count: int, milli: int, growth: DoubleArray,
+    siblings: DoubleArray, scratch: DoubleArray, nodes: FloatArray, pairs: FloatArray, pod: FloatArray,
+) -> None:  # fmt: skip
     """Write the features of nodes, pairs and pod into zeroed arrays; `scratch` [FILL_SCRATCH, >= N] is overwritten."""
     n = len(mask)
     cpu, memory = scratch[_ROW.cpu], scratch[_ROW.memory]

@@ -5,13 +5,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, counted, uncounted
+from aaml.cluster.kernels import columns, with_refcount, without_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, ClusterState
-from aaml.scheduling.lifetimes import LifetimeModel, mean_remaining, survival
+from aaml.scheduling.lifetimes import LifetimeModel, LifetimeTable, mean_remaining, survival
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+FeatureArray = npt.NDArray[np.float32]
 
 HORIZONS_S: FloatArray = np.array([60.0, 600.0, 3600.0])
 LOADS = 3
@@ -120,8 +121,11 @@ class RunningPods:
         self._times[:, slot] = since_s, self.model.limit_s(pod), *amounts
 
 
-@uncounted
-def _remain(table, now_s, count, facts, times, load, empty_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@without_refcount
+def _remain(
+    table: LifetimeTable, now_s: float, count: int, facts: IntArray, times: FloatArray, load: IntArray,
+    empty_s: FloatArray,
+) -> None:  # fmt: skip
     """Add up what `RunningPods.remaining` returns."""
     for slot in range(count):
         age_s = max(now_s - times[_SINCE, slot], 0.0)
@@ -131,8 +135,11 @@ def _remain(table, now_s, count, facts, times, load, empty_s):  # type: ignore[n
         )  # fmt: skip
 
 
-@uncounted
-def add_remaining(load, empty_s, row, table, kind, age_s, limit_s, cpu, memory, gpu):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def add_remaining(
+    load: IntArray, empty_s: FloatArray, row: int, table: LifetimeTable, kind: int, age_s: float, limit_s: float,
+    cpu: float, memory: float, gpu: float,
+) -> None:  # fmt: skip
     """Add what is expected of one running pod to `load` int64 [N, H, 3] and `empty_s` float64 [N].
 
     Loads are whole numbers, so that it does not matter in which order pods are added.
@@ -145,14 +152,17 @@ def add_remaining(load, empty_s, row, table, kind, age_s, limit_s, cpu, memory, 
         load[row, h, LOAD.gpu] += int(np.rint(share * gpu))
 
 
-@counted
-def log_minutes(seconds):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@with_refcount
+def log_minutes(seconds: Any) -> Any:
     """Return log(1 + minutes) / 5, of about unit size for what lasts from a minute to a day."""
     return 0.2 * np.log1p(seconds / 60.0)
 
 
-@uncounted
-def show_remaining(load, empty_s, remaining_s, allocatable, gpu_count, nodes, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def show_remaining(
+    load: IntArray, empty_s: FloatArray, remaining_s: float, allocatable: IntArray, gpu_count: IntArray,
+    nodes: FeatureArray, pairs: FeatureArray,
+) -> None:  # fmt: skip
     """Write `NODE_REMAINING` [N, 10] into `nodes`, and `PAIR_REMAINING` [N, 2] of a pod to run `remaining_s`."""
     for i in range(len(empty_s)):
         for h in range(load.shape[1]):

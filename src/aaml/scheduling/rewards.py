@@ -35,6 +35,7 @@ from math import inf, isfinite, sqrt
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from aaml.cluster.kernels import compiled
 from aaml.cluster.metrics import Fragmentation, usage
@@ -45,6 +46,9 @@ from aaml.scheduling.cycle import Reward
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import BindStatus
 from aaml.scheduling.rack_rewards import GangRack, RackSpread
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 
 Range = tuple[float, float]
 WAITING_SCALE_S = 60.0
@@ -341,7 +345,9 @@ BUILT_IN: Mapping[str, Callable[[RewardOptions], Reward]] = {
 
 
 @compiled
-def balance_reward(allocatable, requested, capacity, row, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def balance_reward(
+    allocatable: IntArray, requested: IntArray, capacity: BoolArray, row: int, cpu: float, memory: float,
+) -> float:  # fmt: skip
     """Return the reward "balance" of a pod that asks for `cpu` and `memory` and is on `row` already."""
     n, variance = 0, 0.0
     mean_cpu, mean_memory, cpu_size, memory_size = 0.0, 0.0, 0.0, 0.0
@@ -379,7 +385,7 @@ def balance_reward(allocatable, requested, capacity, row, cpu, memory):  # type:
 
 
 @compiled
-def compress_reward(allocatable, requested, mask, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def compress_reward(allocatable: IntArray, requested: IntArray, mask: BoolArray, row: int) -> float:
     """Return the reward "compress" of a pod that is on `row` already."""
     cpu = requested[row, CPU_COLUMN] / max(allocatable[row, CPU_COLUMN], 1)
     memory = requested[row, MEMORY_COLUMN] / max(allocatable[row, MEMORY_COLUMN], 1)

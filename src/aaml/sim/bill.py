@@ -28,7 +28,7 @@ from aaml.nodes.settings import (
 )
 from aaml.sim.cluster import SimCluster
 from aaml.sim.metrics import BILLED
-from aaml.sim.supply import QUIET_S, NodeSupply
+from aaml.sim.supply import CONSOLIDATABLE_S, NodeSupply
 from aaml.sim.task import Nodes, Task
 from aaml.workload.churn import OpenbArrivals
 from aaml.workload.model import Workload
@@ -113,18 +113,18 @@ class BillTask(Task):
         """Return who buys the nodes of an episode. Autoscalers do not look at once, but at a drawn moment."""
         return NodeSupply(
             self._autoscaler(rng, catalogue), catalogue, rng, times=self.times, prices=self.prices,
-            carbon_g_per_kwh=self.carbon_g_per_kwh, quiet_s=self._quiet_s,
+            carbon_g_per_kwh=self.carbon_g_per_kwh, consolidatable_s=self._consolidatable_s,
         )  # fmt: skip
 
     @property
-    def _quiet_s(self) -> float:
+    def _consolidatable_s(self) -> float:
         """After how long without a pod event a node may go."""
         made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
         if isinstance(made, KarpenterSettings):
             return made.consolidate_after_s or 0.0
         if isinstance(made, ClusterAutoscalerSettings):
             return made.scale_down_unneeded_time_s
-        return QUIET_S
+        return CONSOLIDATABLE_S
 
     def _autoscaler(self, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
         if not isinstance(self.autoscaler, Descheduled):

@@ -33,7 +33,7 @@ from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, RemoveNode
 
 _READY, _DRAIN, _STOP, _RECREATE, _STEP = range(5)
-QUIET_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
+CONSOLIDATABLE_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
 
 
 class NodeSupply:
@@ -41,8 +41,8 @@ class NodeSupply:
 
     `rng` draws names of nodes and the rest of their delays: the same seed and decisions give the same bits. An evicted
     pod waits again as its owner's next one: for what was left of its lifetime, of a Job from the start. A pod without
-    an owner is lost. Nodes that nobody bought stay as they are and cost nothing. `quiet_s`: after so many seconds
-    without a pod event the autoscaler may give a node back, as policies are shown it.
+    an owner is lost. Nodes that nobody bought stay as they are and cost nothing. `consolidatable_s`: after so
+    many seconds without a pod event the autoscaler may give a node back, as policies are shown it.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class NodeSupply:
         prices: Prices = Prices(),
         budgets: Sequence[PodBudget] = (),
         carbon_g_per_kwh: Sequence[float] = (),
-        quiet_s: float = QUIET_S,
+        consolidatable_s: float = CONSOLIDATABLE_S,
     ) -> None:
         self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
         self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
         self.seen = Observed(0.0)
-        self.rng, self.budgets, self.quiet_s = rng, tuple(budgets), quiet_s
+        self.rng, self.budgets, self.consolidatable_s = rng, tuple(budgets), consolidatable_s
         self._heap: list[tuple[float, int, int, str]] = []
         self._sequence = 0
         self._later: dict[int, Pod] = {}  # successors, by the sequence number of their event
@@ -73,7 +73,7 @@ class NodeSupply:
         self._cluster = cluster
         self.seen.pods, self.seen.gpu_free = _Pods(cluster.state), _Devices(cluster.state)
         cluster.state.observe(self._observe)
-        self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.quiet_s, self.paid).released_s
+        self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.consolidatable_s, self.paid).released_s
         self.seen.namespace_labels = cluster.state.namespace_labels
         buyer = self.autoscaler.beside if isinstance(self.autoscaler, HighNodeUtilization) else self.autoscaler
         gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(buyer, Karpenter)
@@ -84,7 +84,7 @@ class NodeSupply:
         """Return an independent copy that looks after a fork of the cluster."""
         twin = NodeSupply(
             self.autoscaler.copy(), self.catalogue, deepcopy(self.rng), times=self.times, prices=self.prices,
-            budgets=self.budgets, quiet_s=self.quiet_s,
+            budgets=self.budgets, consolidatable_s=self.consolidatable_s,
         )  # fmt: skip
         twin.meter, twin._sequence = self.meter.copy(), self._sequence
         nodes = {name: copy(node) for name, node in self.seen.nodes.items()}

@@ -10,16 +10,19 @@ from math import gcd, inf
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import counted
+from aaml.cluster.kernels import with_refcount
 from aaml.spot.cases import ON_DEMAND as ON_DEMAND_PRICE
 from aaml.spot.cases import Cases
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 _IDLE, _LOST, _SPOT = 0, 1, 2
 
 
-@counted
-def _cheapest(up, price, deadline, d, work, tick, step, guarantee):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901
+@with_refcount
+def _cheapest(  # noqa: C901
+    up: BoolArray, price: FloatArray, deadline: int, d: int, work: int, tick: int, step: int, guarantee: bool,
+) -> float:  # fmt: skip
     """Return the dollars of one case; `up` [R, T], `price` [R] a tick of each zone and last that of on-demand."""
     levels = max(-(-d // tick), 1)  # of what may be left of a restart: none, then d - tick, d - 2 tick ...
     on_demand = _SPOT + levels

@@ -11,22 +11,25 @@ many, and nobody looks at lateness. The strict one never lets that happen (`aaml
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, uncounted
+from aaml.cluster.kernels import columns, without_refcount
 from aaml.spot.cases import ON_DEMAND as ON_DEMAND_PRICE
 from aaml.spot.cases import Cases
 from aaml.spot.policies import NONE, ON_DEMAND, SPOT, Policy, forced, kept, remember, wish
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 RESULT = columns(("dollars", "published_dollars", "late_s", "spot", "on_demand", "starts"))
 """Columns of `play`: each tick of spot at its own zone's price, or all at that of the zone where the job ended, as the
 published evaluator has it; seconds beyond the deadline; ticks of spot and of on-demand; starts of an instance."""
 
 
-@uncounted
-def _play(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    rule, numbers, strict, up, prices, zones, window, deadline_s, overhead_s, tick_s, work_s, age, share, flips,  # noqa: ANN001
-    result,  # noqa: ANN001
-):  # fmt: skip
+@without_refcount
+def _play(
+    rule: int, numbers: FloatArray, strict: bool, up: BoolArray, prices: FloatArray, zones: IntArray, window: IntArray,
+    deadline_s: IntArray, overhead_s: IntArray, tick_s: int, work_s: int, age: IntArray, share: FloatArray,
+    flips: FloatArray, result: FloatArray,
+) -> None:  # fmt: skip
     hours = tick_s / 3600.0
     for case in range(len(window)):
         there, price, count = up[window[case]], prices[window[case]], zones[window[case]]

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import part
+from aaml.cluster.kernels import inlined
 from aaml.errors import UserError
 from aaml.schema import read_bytes
 from aaml.settings import NotNegative, Positive, Settings, changed
@@ -20,7 +20,13 @@ from aaml.settings import NotNegative, Positive, Settings, changed
 NONE, SPOT, ON_DEMAND = 0, 1, 2
 _ALWAYS, _GREEDY, _UNIFORM, _LINE, _LINE_ZONES, _OURS = range(6)
 _HOUR_S = 3600.0
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+Seen = tuple[BoolArray, FloatArray, IntArray, FloatArray, FloatArray]
+"""What a rule sees of the zones: `wish` names its parts."""
+Now = tuple[int, int, int, int, int, int, int, int, int]
+"""Where a job is: `wish` names the numbers."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,8 @@ def read_rule(path: Path) -> Rule:
         raise UserError(f"rule: {path}: {error}") from error
 
 
-@part
-def kept(want, current, ticks_left, left_s, overhead_s, tick_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def kept(want: int, current: int, ticks_left: int, left_s: int, overhead_s: int, tick_s: int) -> int:
     """Return what may be done of what is wanted, so that the job is done by its deadline whatever spot does.
 
     There is always time for a start of on-demand: a tick spent waiting may not use that up. A start of spot may come
@@ -115,22 +121,26 @@ def kept(want, current, ticks_left, left_s, overhead_s, tick_s):  # type: ignore
     return want
 
 
-@part
-def forced(want, last, pending_s, is_up, ticks_left, left_s, overhead_s, tick_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def forced(
+    want: int, last: int, pending_s: int, is_up: bool, ticks_left: int, left_s: int, overhead_s: int, tick_s: int,
+) -> int:  # fmt: skip
     """Return what the published guarantee makes of what is wanted."""
     if _needs(left_s + overhead_s, tick_s) >= ticks_left:
         want = SPOT if last == SPOT and pending_s == 0 else ON_DEMAND
     return NONE if want == SPOT and not is_up else want
 
 
-@part
-def _needs(seconds, tick_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _needs(seconds: int, tick_s: int) -> int:
     """Return in how many ticks so many seconds are over."""
     return -(-seconds // tick_s)
 
 
-@part
-def remember(there, count, tick, tick_s, age, share, flips):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def remember(
+    there: BoolArray, count: int, tick: int, tick_s: int, age: IntArray, share: FloatArray, flips: FloatArray,
+) -> None:  # fmt: skip
     """Take in a tick: for how many ticks each zone is up (below 0: away), its share of time up, changes an hour.
 
     Behind the zones is what holds of them together: whether any is up. Means are of 33 hours, and begin as if half of
@@ -151,8 +161,8 @@ def remember(there, count, tick, tick_s, age, share, flips):  # type: ignore[no-
         flips[zone] += rate * ((1.0 / hours if changes else 0.0) - flips[zone])
 
 
-@part
-def wish(rule, numbers, seen, now):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0911, PLR0912
+@inlined
+def wish(rule: int, numbers: FloatArray, seen: Seen, now: Now) -> tuple[int, int]:  # noqa: C901, PLR0911, PLR0912
     """Return what a rule wants to run until the next tick, and in which zone.
 
     `seen` is whether each zone is up [R, T], what it costs an hour [R], and what `remember` knows of it. `now` is how
@@ -196,8 +206,8 @@ def wish(rule, numbers, seen, now):  # type: ignore[no-untyped-def]  # noqa: ANN
     return ON_DEMAND, zone
 
 
-@part
-def _any_up(there, count, zone, tick):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _any_up(there: BoolArray, count: int, zone: int, tick: int) -> int:
     """Return the zone where one is, if it is up, else the first that is; -1 for none."""
     if there[zone, tick]:
         return zone
@@ -207,8 +217,8 @@ def _any_up(there, count, zone, tick):  # type: ignore[no-untyped-def]  # noqa: 
     return -1
 
 
-@part
-def _restart_budget(numbers, seen, now):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@inlined
+def _restart_budget(numbers: FloatArray, seen: Seen, now: Now) -> tuple[int, int]:
     """Return what our rule wants: `Rule` says it in words."""
     there, price, age, share, flips = seen
     count, zone, current, tick, ticks_left, left, _, d, tick_s = now

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, uncounted
+from aaml.cluster.kernels import columns, without_refcount
 from aaml.policies.formulas.expression import (
     FIRST_COST,
     FIRST_POD,
@@ -24,15 +24,16 @@ from aaml.policies.formulas.operators import OPERATORS
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 _CODE = {name: number for number, name in enumerate(OPERATORS)}
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _MIN, _MAX = (_CODE[name] for name in ("+", "-", "*", "/", "min", "max"))
 _NEG, _ABS, _SQUARE, _SQRT, _LOG, _EXP = (_CODE[name] for name in ("neg", "abs", "square", "sqrt", "log", "exp"))
 _LESS, _AT_MOST, _AND, _OR, _NOT = (_CODE[name] for name in ("<", "<=", "and", "or", "not"))
 plus, minus, times, over, smaller, larger, negative, absolute, square, root, logarithm, exponential = (
-    uncounted(OPERATORS[name].function)
+    without_refcount(OPERATORS[name].function)
     for name in ("+", "-", "*", "/", "min", "max", "neg", "abs", "square", "sqrt", "log", "exp")
 )
-less, at_most, inverse, choose = (uncounted(OPERATORS[name].function) for name in ("<", "<=", "not", "if"))
+less, at_most, inverse, choose = (without_refcount(OPERATORS[name].function) for name in ("<", "<=", "not", "if"))
 _COLUMNS = ("operator", "first", "second", "third", "uniform")
 INSTRUCTION = columns(_COLUMNS)
 """The columns of `Program.code`: an operator, the registers of its operands, and whether all nodes have the same."""
@@ -92,8 +93,8 @@ def assemble(expression: Expression) -> Program:
     )
 
 
-@uncounted
-def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, C901, PLR0912
+@without_refcount
+def run_program(constants: FloatArray, code: IntArray, loaded: int, registers: FloatArray, n: int) -> None:  # noqa: C901, PLR0912
     """Compute all registers float64 [>= R, >= n] of n nodes, of which the first `loaded` hold the features."""
     first = loaded
     for k in range(len(constants)):
@@ -162,8 +163,8 @@ def run_program(constants, code, loaded, registers, n):  # type: ignore[no-untyp
                 out[i] = out[0]
 
 
-@uncounted
-def best_of(scores, mask, n):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def best_of(scores: FloatArray, mask: BoolArray, n: int) -> int:
     """Return the first of the feasible nodes with the highest score, -1 where none is feasible."""
     row = -1
     for i in range(n):

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import compiled, uncounted
+from aaml.cluster.kernels import compiled, without_refcount
 from aaml.policies.gpu.arrays import (
     SHAPE_COUNT,
     SHAPE_CPU,
@@ -38,8 +38,8 @@ def is_repeated(nodes: NodeArrays, row: int, device: int) -> bool:
     return repeated
 
 
-@uncounted
-def has_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def has_devices(gpu: IntArray, count: int, milli: int) -> bool:
     """Whether the devices of a node, with so much left each, can take a request: `aaml.cluster.gpu.devices_fit`."""
     if milli <= 0:
         return True
@@ -93,8 +93,8 @@ def extreme_device(gpu: IntArray, milli: int, worst: bool) -> int:
     return chosen
 
 
-@uncounted
-def take_devices(gpu, count, milli):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@without_refcount
+def take_devices(gpu: IntArray, count: int, milli: int) -> int:
     """Take what fits from a node's devices, as `aaml.cluster.gpu.choose_devices` does; returns these as bits."""
     if count == 1 and milli < DEVICE_MILLI:
         device = extreme_device(gpu, milli, False)

@@ -55,15 +55,9 @@ def policy_number(name: str) -> int:
 
 @compiled
 def score_node(
-    policy: int,
-    nodes: NodeArrays,
-    row: int,
-    shape: IntArray,
-    tables: FragmentTables,
-    truncate: bool,
-    scorer: Scorer | None,
-    scratch: Scratch,
-) -> tuple[float, int]:
+    policy: int, nodes: NodeArrays, row: int, shape: IntArray, tables: FragmentTables, truncate: bool,
+    scorer: Scorer | None, scratch: Scratch,
+) -> tuple[float, int]:  # fmt: skip
     """Return the score of a node on which the pod fits, and the device that the policy chose.
 
     The device is -1 where the policy has no say in it. Without a scorer numba leaves out what one needs.
@@ -123,7 +117,7 @@ def score_all(
 
 
 @compiled
-def device_for(nodes: NodeArrays, row: int, shape: IntArray, rule: int, scored: int, draw: int) -> int:
+def device_for(nodes: NodeArrays, row: int, shape: IntArray, rule: int, scored: int, draw: int | np.int64) -> int:
     """Return the device that a share takes on a node by the rule, and -1 for other pods.
 
     `draw` is a random number, for the rule that takes any device.

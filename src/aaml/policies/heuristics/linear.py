@@ -38,6 +38,8 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.remaining import RunningPods, log_minutes
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 PLAIN = (
     "cpu", "memory", "cpu_squared", "memory_squared", "cpu_memory", "pods", "empty", "imbalance", "fullest", "cpu_full",
     "memory_full",
@@ -55,14 +57,14 @@ _GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
 
 
 @compiled
-def weigh(weights, cpu, memory, remaining_s):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def weigh(weights: FloatArray, cpu: float, memory: float, remaining_s: float) -> FloatArray:
     """Return the weights [F] for a pod that asks for so much of a mean node and is expected to run for so long."""
     plain = weights[TERM.one] + _TERM_SCALE * (cpu * weights[TERM.pod_cpu] + memory * weights[TERM.pod_memory])
     return plain + log_minutes(remaining_s) * weights[TERM.pod_rest]
 
 
 @compiled
-def weigh_into(weights, cpu, memory, remaining_s, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def weigh_into(weights: FloatArray, cpu: float, memory: float, remaining_s: float, total: FloatArray) -> None:
     """Write what `weigh` returns into `total` [F]."""
     rest = log_minutes(remaining_s)
     for f in range(len(total)):
@@ -71,7 +73,7 @@ def weigh_into(weights, cpu, memory, remaining_s, total):  # type: ignore[no-unt
 
 
 @compiled
-def life_score(weights, remaining_s, empty_s, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def life_score(weights: FloatArray, remaining_s: float, empty_s: float, pods: int) -> float:
     """Return what times add to a node's score: the pod's expected rest, and when the node is expected to be empty."""
     extends = log_minutes(max(remaining_s - empty_s, 0.0))
     opens, longer = (extends, 0.0) if pods == 0 else (0.0, extends)
@@ -83,7 +85,7 @@ def life_score(weights, remaining_s, empty_s, pods):  # type: ignore[no-untyped-
 
 
 @compiled
-def plain_score(weights, cpu, memory, pods):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def plain_score(weights: FloatArray, cpu: float, memory: float, pods: int) -> float:
     """Return a node's score by weights [F], from its use after the pod is placed and its number of pods before."""
     return (
         weights[FEATURE.cpu] * cpu + weights[FEATURE.memory] * memory
@@ -96,7 +98,10 @@ def plain_score(weights, cpu, memory, pods):  # type: ignore[no-untyped-def]  # 
 
 
 @compiled
-def plain_scores(weights, allocatable, requested, capacity, request, remaining_s, empty_s, scores):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def plain_scores(
+    weights: FloatArray, allocatable: IntArray, requested: IntArray, capacity: BoolArray, request: IntArray,
+    remaining_s: float, empty_s: FloatArray, scores: FloatArray,
+) -> FloatArray:  # fmt: skip
     """Write the score of every node, float64 [N], for a pod's request [R] and expected rest.
 
     `empty_s` [N] is in how many seconds each is expected to be empty, [0] without a model of lifetimes. Returns the

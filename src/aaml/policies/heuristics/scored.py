@@ -17,6 +17,7 @@ from aaml.scheduling.ports import Decision, shown
 from aaml.scheduling.queue_sort import QueueSort
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 Score = Callable[[Context], FloatArray]
 """A context -> float64 [N], higher is better. Entries of infeasible nodes have no meaning; NaN and -inf are never
 chosen."""
@@ -95,7 +96,7 @@ class ScorePolicy:
 
 
 @compiled
-def best_row(scores, mask, truncate):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def best_row(scores: FloatArray, mask: BoolArray, truncate: bool) -> tuple[int, int]:
     """Return the first row with the highest score, and how many feasible rows have that score.
 
     The row is -1 when no feasible node has a score.

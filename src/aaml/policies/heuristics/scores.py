@@ -14,6 +14,8 @@ from aaml.cluster.kernels import compiled
 from aaml.scheduling.observation import Context
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
 _LEAST, _MOST, _BALANCED, _BEST_FIT, _DOT_PRODUCT, _ALPHAEVOLVE, _VARIANCE = range(7)
 
 
@@ -68,7 +70,9 @@ def _scored(context: Context, kind: int) -> FloatArray:
 
 
 @compiled
-def _score(kind, allocatable, requested, capacity, cpu, memory):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, C901, PLR0912
+def _score(  # noqa: C901, PLR0912
+    kind: int, allocatable: IntArray, requested: IntArray, capacity: BoolArray, cpu: int, memory: int,
+) -> FloatArray:  # fmt: skip
     n = len(requested)
     scores = np.empty(n)
     amounts = (float(cpu), float(memory))

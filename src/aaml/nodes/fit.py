@@ -4,15 +4,15 @@
 a pod asks for, a row of `shapes` (`aaml.nodes.rows`). `devices` int64 [N, G] are the thousandths left of each GPU.
 """
 
-from aaml.cluster.kernels import part
-from aaml.nodes.rows import NODE, SHAPE_REQUEST
+from aaml.cluster.kernels import inlined
+from aaml.nodes.rows import NODE, SHAPE_REQUEST, Array, Seen
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.policies.gpu.fit import has_devices, take_devices
 
 
-@part
-def has_room(left, row, shape, devices):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Whether a row has room for a pod."""
+@inlined
+def pod_fits(left: Array, row: int, shape: Array, devices: Array) -> bool:
+    """Whether a pod fits in a row."""
     fits = True
     for column in range(left.shape[1]):
         fits &= left[row, column] >= shape[SHAPE_REQUEST + column]
@@ -21,23 +21,23 @@ def has_room(left, row, shape, devices):  # type: ignore[no-untyped-def]  # noqa
     return fits
 
 
-@part
-def take_room(left, row, shape, devices):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Take what a pod asks for from a row that has room for it."""
+@inlined
+def reserve(left: Array, row: int, shape: Array, devices: Array) -> None:
+    """Take what a pod asks for from a row that it fits in."""
     for column in range(left.shape[1]):
         left[row, column] -= shape[SHAPE_REQUEST + column]
     if shape[SHAPE_MILLI] > 0:
         take_devices(devices[row], shape[SHAPE_COUNT], shape[SHAPE_MILLI])
 
 
-@part
-def allows(may, pod, column):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def allows(may: Array, pod: int, column: int) -> bool:
     """Whether a pod's node selector and GPU models allow a type: `may` of `aaml.nodes.rows`."""
     return may.shape[0] == 0 or may[pod, column]
 
 
-@part
-def allows_node(own, pod, number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+@inlined
+def allows_node(own: Seen, pod: int, number: int) -> bool:
     """Whether they allow a node, or a new one: its type less the number of types."""
     if own.may.shape[0] == 0:
         return True
