@@ -5,7 +5,7 @@
     python benchmarks/bench_batch.py --task bill --nodes 20     # nodes are bought and given back
     python benchmarks/bench_batch.py --task bill --nodes 20 --costs     # and what they cost is shown
 
-Every decision is the first feasible row. A decision of the batch is `BatchedEnv.step` whole: arrivals, departures, time
+Each decision is the first feasible node. A decision of the batch is `BatchedEnv.step` whole: arrivals, departures, time
 averages, reward, the next pod's mask and features, and what happens in Python at the end of an episode; `new` adds the
 drawing and laying out of a workload for every episode, `shared` is without (16 workloads are played again and again).
 SimCluster's is the scheduling cycle with its observation. Rates of one thread count its own CPU seconds, so that other
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _batch(batch: BatchedEnv, seconds: float, clock) -> float:  # noqa: ANN001
-    """Return decisions a second; choosing the rows is not counted."""
+    """Return decisions a second; choosing the nodes is not counted."""
     batch.reset()
     decisions, spent = 0, 0.0
     while spent < seconds:

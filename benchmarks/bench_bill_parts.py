@@ -73,11 +73,11 @@ class PartsMeter(Meter):
         self._now = np.zeros(len(PARTS))
         if not nodes:
             return
-        rows = [state.index.get(node.name) for node in nodes]
+        node_indices = [state.index.get(node.name) for node in nodes]
         used = np.zeros((len(nodes), 2))
-        for place, row in enumerate(rows):
-            if row is not None:
-                used[place] = state.requested[row, CPU_COLUMN], state.requested[row, MEMORY_COLUMN]
+        for place, node_index in enumerate(node_indices):
+            if node_index is not None:
+                used[place] = state.requested[node_index, CPU_COLUMN], state.requested[node_index, MEMORY_COLUMN]
         worth = self._worth(used.sum(axis=0))
         offers = np.array([[dict(node.type.allocatable)[name] for name in (CPU, MEMORY)] for node in nodes])
         prices = np.array([node.price for node in nodes])

@@ -75,13 +75,13 @@ def measure(policy: Policy, state: ClusterState, decisions: int) -> list[float]:
         context = Context(state, pod, mask, spec)
         observation = context.observation
         seen = time.perf_counter()
-        row = policy.act(context).row
+        node_index = policy.act(context).node_index
         decided = time.perf_counter()
         spent.append([filtered - begun, seen - filtered, decided - seen, decided - begun])
         if number % 100 == 0:
             kinds.append(len(np.unique(np.hstack([observation.nodes, observation.pairs]), axis=0)))
-        if row is not None:
-            state.assume(pod, state.names[row])
+        if node_index is not None:
+            state.assume(pod, state.names[node_index])
     times = 1000.0 * np.array(spent[10:])
     return [float(np.mean(kinds)), *np.median(times, axis=0).tolist(), float(np.percentile(times[:, 3], 99))]
 

@@ -82,7 +82,7 @@ class _CheapestExtension:
         self._model = model
 
     def act(self, context: Context) -> Decision:
-        """Choose a row."""
+        """Choose a node."""
         shown, price = context.observation, _costs(context)["price"]
         apart = np.abs(shown.nodes[:, NODE.empty_in] - log_minutes(self._model.remaining_s(context.pod)))
         scores = _use(context) + 0.3 * price - 2.0 * price * shown.pairs[:, PAIR.extends] - 0.5 * apart

@@ -94,7 +94,7 @@ def _compare(plugin: Plugin, twins: Twins, seed: int, nodes: int) -> int:
         assert np.abs(got - expected).max() <= slack, (file.stem, got, expected)
         assert sorted(grades, reverse=True)[: len(expected)] == [max(100 - i, 0) for i in range(len(expected))]
         chosen = int(np.argmax(grades))
-        wanted = policy.act(context).row
+        wanted = policy.act(context).node_index
         if chosen != wanted:
             otherwise += 1
             assert mask[chosen], file.stem

@@ -33,7 +33,7 @@ def test_a_shipped_model_chooses_what_the_layers_choose(model, nodes, pods):
             with torch.inference_mode():
                 scores = network(collate([context.observation]))[0].numpy()
             best, decision = np.where(context.mask, scores, -np.inf).max(), policy.act(context)
-            short.append(best - scores[decision.row])
+            short.append(best - scores[decision.node_index])
             return decision
 
     play(find_task("balance").build(3, nodes, pods=pods), Compared())

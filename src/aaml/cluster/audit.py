@@ -38,20 +38,24 @@ def faults(state: ClusterState) -> list[str]:
 
 
 def _nodes(state: ClusterState) -> list[str]:
-    """Compare rows with the nodes they stand for."""
+    """Compare what the arrays say of each node with the node."""
     found = []
     if state.names != [node.name for node in state.nodes] or list(state.index) != state.names:
         found.append("node indices and names differ")
     if list(state.index.values()) != list(range(len(state))) or len(state.node_pods) != len(state):
         found.append("node indices have gaps")
-    for row, node in enumerate(state.nodes):
-        offered = dict(zip(state.resources, state.allocatable[row].tolist(), strict=True))
-        facts = state.gpu_count[row], state.gpu_models[state.gpu_model[row]], state.unschedulable[row]
+    for node_index, node in enumerate(state.nodes):
+        offered = dict(zip(state.resources, state.allocatable[node_index].tolist(), strict=True))
+        facts = (
+            state.gpu_count[node_index],
+            state.gpu_models[state.gpu_model[node_index]],
+            state.unschedulable[node_index],
+        )
         if any(value != node.allocatable.get(name, 0) for name, value in offered.items()):
             found.append(f"node {node.name} offers {dict(node.allocatable)}, counted as {offered}")
         if facts != (node.gpu_count, node.gpu_model, node.unschedulable):
             found.append(f"node {node.name}: devices, model and cordon are counted as {facts}")
-        if state.capacity[row] == node.is_control_plane:
+        if state.capacity[node_index] == node.is_control_plane:
             found.append(f"node {node.name} counts as capacity and control plane")
     return found
 
@@ -59,7 +63,7 @@ def _nodes(state: ClusterState) -> list[str]:
 def _places(state: ClusterState) -> list[str]:
     """Look for pods in two places or in none."""
     found = []
-    by_node = {(state.names[row], uid) for row, pods in enumerate(state.node_pods) for uid in pods}
+    by_node = {(state.names[node_index], uid) for node_index, pods in enumerate(state.node_pods) for uid in pods}
     if by_node != {(placement.node_name, uid) for uid, placement in state.placements.items()}:
         found.append("pods by node differ from the placed pods")
     for uid, placement in state.placements.items():
@@ -77,9 +81,9 @@ def _amounts(state: ClusterState) -> list[str]:
     """Compare what is requested with the sum over the placed pods."""
     requested, nonzero = np.zeros_like(state.requested), np.zeros_like(state.nonzero)
     for placement in state.placements.values():
-        row = state.index[placement.node_name]
-        requested[row] += state.request_vector(placement.pod)
-        nonzero[row] += state.nonzero_request(placement.pod)
+        node_index = state.index[placement.node_name]
+        requested[node_index] += state.request_vector(placement.pod)
+        nonzero[node_index] += state.nonzero_request(placement.pod)
     found = []
     if not np.array_equal(requested, state.requested) or not np.array_equal(nonzero, state.nonzero):
         found.append("requested amounts differ from the sum over placed pods")
@@ -100,8 +104,8 @@ def _devices(state: ClusterState) -> list[str]:
     if (state.gpu_free < 0).any() or (state.gpu_free > DEVICE_MILLI).any():
         found.append("a device has less than nothing or more than its size left")
     for uid, placement in state.placements.items():
-        pod, row, gpus = placement.pod, state.index[placement.node_name], placement.gpus
-        count = int(state.gpu_count[row])
+        pod, node_index, gpus = placement.pod, state.index[placement.node_name], placement.gpus
+        count = int(state.gpu_count[node_index])
         if (uid in state._without) != bool(pod.gpu.milli and not gpus):  # noqa: SLF001
             found.append(f"pod {pod.key} is wrongly counted as one with or without devices")
         if not pod.gpu.milli:
@@ -109,9 +113,9 @@ def _devices(state: ClusterState) -> list[str]:
         elif devices_named(placement.noted, pod.gpu, count):
             wrong = gpus != placement.noted
         elif gpus:  # a guess, on which no other pod's note may insist
-            wrong = not devices_named(gpus, pod.gpu, count) or bool((used[row, list(gpus)] > DEVICE_MILLI).any())
+            wrong = not devices_named(gpus, pod.gpu, count) or bool((used[node_index, list(gpus)] > DEVICE_MILLI).any())
         else:
-            wrong = bool(choose_devices(state.gpu_free[row], pod.gpu))
+            wrong = bool(choose_devices(state.gpu_free[node_index], pod.gpu))
         if wrong:
             found.append(f"pod {pod.key} holds the devices {gpus} of {count} for {pod.gpu}, noted {placement.noted}")
     return found

@@ -50,7 +50,7 @@ class Placement:
 class ClusterState:
     """Nodes and placed pods as structure of arrays.
 
-    Row i of every array is `names[i]`; rows keep their order, and when a node is removed the rows after it close up.
+    Index i of every array is the node `names[i]`. Nodes keep their order; when one is removed those after it close up.
     Columns of `allocatable` and `requested` are `resources` (milli-cores, bytes, pieces); "pods" counts pods.
 
     ===================  ==========  =================================================================
@@ -62,7 +62,7 @@ class ClusterState:
     gpu_model            int [N]     index into `gpu_models` (0 is "", no model)
     unschedulable        bool [N]    cordoned
     capacity             bool [N]    False for the control plane, which no metric counts
-    node_generation      int [N]     `generation` at the row's last change: tells a cache which rows to look at again
+    node_generation      int [N]     `generation` at the node's last change: tells a cache which nodes to look at again
     ===================  ==========  =================================================================
 
     Arrays are views that live until the next node is added or removed; do not keep them across changes.
@@ -79,7 +79,7 @@ class ClusterState:
         self.index: dict[str, int] = {}
         self.gpu_models: list[str] = [""]
         self.placements: dict[str, Placement] = {}  # by pod uid
-        self.node_pods: list[dict[str, Pod]] = []  # per row, by pod uid
+        self.node_pods: list[dict[str, Pod]] = []  # by node index, then by pod uid
         self.generation = 0
         self.topology_generation = 0  # rises when a node comes, goes or changes (labels, taints, allocatable)
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
@@ -151,7 +151,7 @@ class ClusterState:
 
     @property
     def node_generation(self) -> IntArray:
-        """[N] `generation` of each row's last change."""
+        """[N] `generation` of each node's last change."""
         return self._node_generation[: len(self.nodes)]
 
     def pods(self) -> Iterator[Placement]:
@@ -193,28 +193,28 @@ class ClusterState:
                 self._add_resource(name)
         if node.gpu_model not in self.gpu_models:
             self.gpu_models.append(node.gpu_model)
-        row = self.index.get(node.name)
-        is_new = row is None
-        if row is None:
-            row = len(self.nodes)
-            self._make_room(row + 1, node.gpu_count)
+        node_index = self.index.get(node.name)
+        is_new = node_index is None
+        if node_index is None:
+            node_index = len(self.nodes)
+            self._make_room(node_index + 1, node.gpu_count)
             self.nodes.append(node)
             self.names.append(node.name)
-            self.index[node.name] = row
+            self.index[node.name] = node_index
             self.node_pods.append({})
         else:
             self._make_room(len(self.nodes), node.gpu_count)
-        self.nodes[row] = node
-        self._allocatable[row] = 0
+        self.nodes[node_index] = node
+        self._allocatable[node_index] = 0
         for name, value in node.allocatable.items():
-            self._allocatable[row, self.resource_index[name]] = value
-        self._unschedulable[row] = node.unschedulable
-        self._capacity[row] = not node.is_control_plane
-        self._gpu_model[row] = self.gpu_models.index(node.gpu_model)
-        if self._gpu_count[row] != node.gpu_count or is_new:
-            self._gpu_count[row] = node.gpu_count
-            self._settle_devices(row)
-        self._touch(row)
+            self._allocatable[node_index, self.resource_index[name]] = value
+        self._unschedulable[node_index] = node.unschedulable
+        self._capacity[node_index] = not node.is_control_plane
+        self._gpu_model[node_index] = self.gpu_models.index(node.gpu_model)
+        if self._gpu_count[node_index] != node.gpu_count or is_new:
+            self._gpu_count[node_index] = node.gpu_count
+            self._settle_devices(node_index)
+        self._touch(node_index)
         self.topology_generation += 1
         for placement in self._homeless.pop(node.name, {}).values():
             del self._awaits[placement.pod.uid]
@@ -226,17 +226,17 @@ class ClusterState:
         They are kept aside until their pods are deleted or the node returns. Raises KeyError when there is no such
         node.
         """
-        row = self.index[name]
-        displaced = [self.placements[uid] for uid in self.node_pods[row]]
+        node_index = self.index[name]
+        displaced = [self.placements[uid] for uid in self.node_pods[node_index]]
         for placement in displaced:
             self._take_out(placement.pod.uid)
             if not placement.assumed:
                 self._keep_aside(placement)
         last = len(self.nodes)
         for array in self._arrays():
-            array[row : last - 1] = array[row + 1 : last]
+            array[node_index : last - 1] = array[node_index + 1 : last]
             array[last - 1] = 0
-        del self.nodes[row], self.names[row], self.node_pods[row]
+        del self.nodes[node_index], self.names[node_index], self.node_pods[node_index]
         self.index = {other: i for i, other in enumerate(self.names)}
         self.generation += 1
         self.node_generation[:] = self.generation
@@ -269,15 +269,15 @@ class ClusterState:
             self._place(Placement(pod, pod.node_name, since_s=since_s, noted=gpus))
             return
         now = replace(known, pod=pod, assumed=False, noted=gpus)
-        row = self.index.get(pod.node_name)
-        if row is not None and gpus in {None, known.gpus, known.noted} and _counts_as(pod, known.pod):
+        node_index = self.index.get(pod.node_name)
+        if node_index is not None and gpus in {None, known.gpus, known.noted} and _counts_as(pod, known.pod):
             self.placements[pod.uid] = now
-            self.node_pods[row][pod.uid] = pod
+            self.node_pods[node_index][pod.uid] = pod
             return
         self._take_out(pod.uid)
         self._place(now)
-        if row is not None:
-            self._use_room(row)
+        if node_index is not None:
+            self._use_room(node_index)
 
     def remove_pod(self, uid: str) -> Placement | None:
         """Free what a pod holds and return its placement, or None when it held nothing."""
@@ -352,38 +352,38 @@ class ClusterState:
     def _arrays(self) -> list[npt.NDArray[Any]]:
         return [getattr(self, name) for name in _ARRAYS]
 
-    def _touch(self, row: int) -> None:
+    def _touch(self, node_index: int) -> None:
         self.generation += 1
-        self._node_generation[row] = self.generation
+        self._node_generation[node_index] = self.generation
 
     def _notify(self, pod: Pod, node_name: str, *, placed: bool) -> None:
         for observer in self._observers:
             observer(pod, node_name, placed)
 
     def _place(self, placement: Placement) -> Placement:
-        pod, row = placement.pod, self.index.get(placement.node_name)
-        if row is None:
+        pod, node_index = placement.pod, self.index.get(placement.node_name)
+        if node_index is None:
             self._keep_aside(placement)
             return placement
         if pod.gpu.milli:
-            gpus = self._devices_for(row, placement)
+            gpus = self._devices_for(node_index, placement)
             noted = gpus or None if placement.assumed else placement.noted
             placement = Placement(
                 pod, placement.node_name, gpus, placement.assumed, placement.since_s, noted
             )  # `replace` takes 5 times as long
         elif placement.gpus:
             placement = replace(placement, gpus=())
-        vector = self.request_vector(pod)  # may add a column, so before the row is read
-        self._requested[row] += vector
-        self._nonzero[row] += self.nonzero_request(pod)
+        vector = self.request_vector(pod)  # may add a column, so before the node's amounts are read
+        self._requested[node_index] += vector
+        self._nonzero[node_index] += self.nonzero_request(pod)
         self.placements[pod.uid] = placement
-        self.node_pods[row][pod.uid] = pod
+        self.node_pods[node_index][pod.uid] = pod
         self.nominated.pop(pod.uid, None)
-        self._touch(row)
+        self._touch(node_index)
         if pod.gpu.milli:
-            self._hold(row, placement)
-            if any(self._gpu_used[row, device] > DEVICE_MILLI for device in placement.gpus):
-                self._settle_devices(row)  # a guess may have to give way
+            self._hold(node_index, placement)
+            if any(self._gpu_used[node_index, device] > DEVICE_MILLI for device in placement.gpus):
+                self._settle_devices(node_index)  # a guess may have to give way
                 placement = self.placements[pod.uid]
         self._notify(pod, placement.node_name, placed=True)
         return placement
@@ -405,53 +405,53 @@ class ClusterState:
         placement = self.placements.pop(uid, None)
         if placement is None:
             return None
-        pod, row = placement.pod, self.index[placement.node_name]
-        self._requested[row] -= self.request_vector(pod)
-        self._nonzero[row] -= self.nonzero_request(pod)
+        pod, node_index = placement.pod, self.index[placement.node_name]
+        self._requested[node_index] -= self.request_vector(pod)
+        self._nonzero[node_index] -= self.nonzero_request(pod)
         for device in placement.gpus:
-            self._gpu_used[row, device] -= pod.gpu.milli
-            self._gpu_free[row, device] = max(DEVICE_MILLI - self._gpu_used[row, device], 0)
+            self._gpu_used[node_index, device] -= pod.gpu.milli
+            self._gpu_free[node_index, device] = max(DEVICE_MILLI - self._gpu_used[node_index, device], 0)
         self._without.discard(uid)
-        del self.node_pods[row][uid]
-        self._touch(row)
+        del self.node_pods[node_index][uid]
+        self._touch(node_index)
         self._notify(pod, placement.node_name, placed=False)
         return placement
 
     # ---- devices -----------------------------------------------------------------------------------------------------
 
-    def _devices_for(self, row: int, placement: Placement) -> tuple[int, ...]:
+    def _devices_for(self, node_index: int, placement: Placement) -> tuple[int, ...]:
         """Return the devices that are noted, or else those that the pod has had, or else the best-fitting ones."""
-        gpu, free, count = placement.pod.gpu, self._gpu_free[row], int(self._gpu_count[row])
+        gpu, free, count = placement.pod.gpu, self._gpu_free[node_index], int(self._gpu_count[node_index])
         if devices_named(placement.noted, gpu, count):
             return placement.noted or ()
         if devices_named(placement.gpus, gpu, count) and (free[list(placement.gpus)] >= gpu.milli).all():
             return placement.gpus
         return choose_devices(free, gpu)
 
-    def _hold(self, row: int, placement: Placement) -> None:
+    def _hold(self, node_index: int, placement: Placement) -> None:
         for device in placement.gpus:
-            self._gpu_used[row, device] += placement.pod.gpu.milli
-            self._gpu_free[row, device] = max(DEVICE_MILLI - self._gpu_used[row, device], 0)
+            self._gpu_used[node_index, device] += placement.pod.gpu.milli
+            self._gpu_free[node_index, device] = max(DEVICE_MILLI - self._gpu_used[node_index, device], 0)
         if not placement.gpus:
             self._without.add(placement.pod.uid)
 
-    def _use_room(self, row: int) -> None:
+    def _use_room(self, node_index: int) -> None:
         """Give devices to pods that had none, where some were set free."""
-        if self._without and not self._without.isdisjoint(self.node_pods[row]):
-            self._settle_devices(row)
+        if self._without and not self._without.isdisjoint(self.node_pods[node_index]):
+            self._settle_devices(node_index)
 
-    def _settle_devices(self, row: int) -> None:
-        """Share out a row's devices: to the pods of which they are noted, to those that have some, to the others."""
-        count = int(self._gpu_count[row])
-        self._gpu_used[row] = 0
-        self._gpu_free[row] = np.where(np.arange(self._gpu_free.shape[1]) < count, DEVICE_MILLI, 0)
-        held = [placement for uid in self.node_pods[row] if (placement := self.placements[uid]).pod.gpu.milli]
+    def _settle_devices(self, node_index: int) -> None:
+        """Share out a node's devices: to the pods of which they are noted, to those that have some, to the others."""
+        count = int(self._gpu_count[node_index])
+        self._gpu_used[node_index] = 0
+        self._gpu_free[node_index] = np.where(np.arange(self._gpu_free.shape[1]) < count, DEVICE_MILLI, 0)
+        held = [placement for uid in self.node_pods[node_index] if (placement := self.placements[uid]).pod.gpu.milli]
         held.sort(key=lambda each: (not devices_named(each.noted, each.pod.gpu, count), not each.gpus))
         for placement in held:
-            settled = replace(placement, gpus=self._devices_for(row, placement))
+            settled = replace(placement, gpus=self._devices_for(node_index, placement))
             self.placements[placement.pod.uid] = settled
             self._without.discard(placement.pod.uid)
-            self._hold(row, settled)
+            self._hold(node_index, settled)
 
     def _add_resource(self, name: str) -> None:
         self.resource_index[name] = len(self.resources)
@@ -460,12 +460,12 @@ class ClusterState:
         self._allocatable = np.hstack([self._allocatable, column])
         self._requested = np.hstack([self._requested, column])
 
-    def _make_room(self, rows: int, devices: int) -> None:
-        """Grow the arrays (rows by doubling, so that adding N nodes costs O(N))."""
+    def _make_room(self, nodes: int, devices: int) -> None:
+        """Grow the arrays (by doubling, so that adding N nodes costs O(N))."""
         room, width = len(self._gpu_count), self._gpu_free.shape[1]
-        if rows <= room and devices <= width:
+        if nodes <= room and devices <= width:
             return
-        more = max(2 * room, rows, 16) if rows > room else room
+        more = max(2 * room, nodes, 16) if nodes > room else room
         for name in _ARRAYS:
             old = getattr(self, name)
             shape = (more, max(width, devices)) if name in _BY_DEVICE else (more, *old.shape[1:])

@@ -23,7 +23,7 @@ else:  # most of a second: only figures and analysis wait for it
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Vertices 0..N-1 are the rows of the state, hubs follow; `edge_index` int64 [2, E] has both directions."""
+    """Vertices 0..N-1 are the nodes of the state, hubs follow; `edge_index` int64 [2, E] has both directions."""
 
     node_count: int
     edge_index: npt.NDArray[np.int64]
@@ -51,7 +51,7 @@ def _undirected(pairs: list[tuple[int, int]]) -> npt.NDArray[np.int64]:
 @lru_cache(maxsize=4)
 def star(n: int) -> Graph:
     """Return the star of `n` nodes around one hub."""
-    return Graph(n, _undirected([(row, n) for row in range(n)]))
+    return Graph(n, _undirected([(node_index, n) for node_index in range(n)]))
 
 
 def _star(state: ClusterState) -> Graph:
@@ -63,7 +63,9 @@ def _racks(state: ClusterState) -> Graph:
     rack_of = [node.labels.get(RACK_LABEL, "") for node in state.nodes]
     racks = sorted(set(rack_of))
     vertex = {rack: n + 1 + i for i, rack in enumerate(racks)}
-    pairs = [(row, vertex[rack]) for row, rack in enumerate(rack_of)] + [(vertex[rack], n) for rack in racks]
+    pairs = [(node_index, vertex[rack]) for node_index, rack in enumerate(rack_of)] + [
+        (vertex[rack], n) for rack in racks
+    ]
     return Graph(n, _undirected(pairs), ("control-plane", *(f"rack:{rack}" for rack in racks)))
 
 
@@ -75,8 +77,8 @@ def to_networkx(state: ClusterState, graph: Graph) -> nx.Graph[str]:
     """Return the graph with names, roles ("node", "control-plane", "rack") and use of CPU, for figures and analysis."""
     result: nx.Graph[str] = nx.Graph()
     used = state.requested[:, CPU_COLUMN] / np.maximum(state.allocatable[:, CPU_COLUMN], 1)
-    for row, name in enumerate(state.names):
-        result.add_node(name, role="node", cpu_used=float(used[row]))
+    for node_index, name in enumerate(state.names):
+        result.add_node(name, role="node", cpu_used=float(used[node_index]))
     for hub in graph.hubs:
         result.add_node(hub, role=hub.split(":", maxsplit=1)[0])
     names = [*state.names, *graph.hubs]

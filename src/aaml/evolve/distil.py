@@ -69,8 +69,8 @@ class VisitedStates:
         if self._count % self._every:
             return self._driver.act(context)
         decision = self._network.act(context)
-        if decision.row is not None:
-            self._into.append((context.observation_by(self._spec), decision.row))
+        if decision.node_index is not None:
+            self._into.append((context.observation_by(self._spec), decision.node_index))
         return decision if self._driver is self._network else self._driver.act(context)
 
 
@@ -80,11 +80,11 @@ class Copying(Races):
     def __init__(self, states: States) -> None:
         self.count = self.tuning = len(states)
         self.probes = Probes.of([observation for observation, _ in states])
-        self._rows = np.array([row for _, row in states])
+        self._chosen = np.array([node_index for _, node_index in states])
 
     def play(self, program: Program, numbers: Sequence[int]) -> npt.NDArray[np.float64]:
         """Return 1 where the formula chooses otherwise, 0 elsewhere."""
-        return np.asarray(self.probes.choices(program) != self._rows, dtype=np.float64)[list(numbers)]
+        return np.asarray(self.probes.choices(program) != self._chosen, dtype=np.float64)[list(numbers)]
 
     def race(self, program: Program, against: Scores | None = None) -> Scores:
         """Return the share of states where it chooses otherwise: all are asked at once."""

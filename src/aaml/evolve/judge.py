@@ -59,8 +59,8 @@ class Scores:
 class Probes:
     """States that formulas are asked about: two that choose alike in all of them are taken for the same formula.
 
-    `columns` float32 [features, rows] are the features of all rows of all states, `masks` bool [rows] which of them may
-    be chosen, `sizes` int64 [S] how many rows each state has.
+    `columns` float32 [features, nodes] are the features of all nodes of all states, `masks` bool [nodes] which of them
+    may be chosen, `sizes` int64 [S] how many nodes each state has.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Probes:
         )
 
     def choices(self, program: Program) -> npt.NDArray[np.int64]:
-        """Return the row that a formula chooses in each state, int64 [S]."""
+        """Return the index of the node that a formula chooses in each state, int64 [S]."""
         code = program.code.copy()
         code[:, INSTRUCTION.uniform] = 0  # nothing is the same for all nodes of all states
         registers = registers_of(program._replace(code=code), self._columns[program.features])
@@ -88,8 +88,8 @@ class Probes:
         best = np.maximum.reduceat(scores, self._starts)
         hit = (scores == np.repeat(best, self._sizes)) & self._masks
         first = np.where(hit, np.arange(len(scores)), len(scores))
-        rows: npt.NDArray[np.int64] = np.minimum.reduceat(first, self._starts) - self._starts
-        return rows
+        nodes: npt.NDArray[np.int64] = np.minimum.reduceat(first, self._starts) - self._starts
+        return nodes
 
     def signature(self, program: Program) -> str:
         """Return what stands for all choices of a formula."""

@@ -80,7 +80,7 @@ def explain(
     if decision is None:
         decision = policy.act(context)
         clock.lap("choice")
-    explained = replace(explained, chosen=decision.row, notes=tuple(_notes(context, policy, decision)))
+    explained = replace(explained, chosen=decision.node_index, notes=tuple(_notes(context, policy, decision)))
     if not isinstance(policy, Ranker):
         return replace(explained, notes=(*explained.notes, f"{policy.name} chooses without scores"))
     scores = np.asarray(policy.scores(context), dtype=np.float64)
@@ -124,7 +124,7 @@ def ablate(policy: ObservationScorer, observation: Observation) -> dict[str, Flo
 
 def _notes(context: Context, policy: Policy, decision: Decision) -> list[str]:
     notes = []
-    if decision.row is None:
+    if decision.node_index is None:
         notes.append(f"{policy.name} left the pod pending although it fits")
     if decision.by:
         notes.append(f"{decision.by} chose the node in the place of {policy.name}")

@@ -39,9 +39,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
-    """What a pod scores on a GPU device of a node, by the node's row, and the parts of that."""
+    """What a pod scores on a GPU device of a node, by the node's index, and the parts of that."""
 
-    row: int
+    node_index: int
     device: int
     score: float
     parts: Mapping[str, float]
@@ -49,7 +49,7 @@ class OnDevice:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """One decision taken apart; N is the number of nodes, in the order of the cluster's rows.
+    """One decision taken apart; N is the number of nodes, in the order of the cluster's arrays.
 
     ============  ==============  ==================================================================================
     pod           str             namespace/name
@@ -61,7 +61,7 @@ class Explanation:
     scores        float [N]       the policy's score of each node, NaN where it has none; None: it gives no scores
     parts         name -> [N]     what the scores are made of, as `parts_are` says
     devices       D `OnDevice`    for a pod with a part of a GPU, under a policy that scores devices: each of them
-    chosen        int or None     the row that was chosen; None: the pod was left pending
+    chosen        int or None     index of the chosen node; None: the pod was left pending
     seconds       name -> float   what each part of the decision took, when it was measured
     ============  ==============  ==================================================================================
 
@@ -114,21 +114,23 @@ class Explanation:
 
     @property
     def order(self) -> list[int]:
-        """Feasible rows, the chosen one first and then by falling score."""
-        rows = [int(row) for row in np.flatnonzero(self.mask)]
+        """Feasible nodes by index, the chosen one first and then by falling score."""
+        node_indices = [int(node_index) for node_index in np.flatnonzero(self.mask)]
         scores = self.scores
         if scores is not None:
-            rows.sort(key=lambda row: -scores[row] if scores[row] == scores[row] else np.inf)
-        if self.chosen in rows:
-            rows.remove(self.chosen)
-            rows.insert(0, self.chosen)
-        return rows
+            node_indices.sort(
+                key=lambda node_index: -scores[node_index] if scores[node_index] == scores[node_index] else np.inf
+            )
+        if self.chosen in node_indices:
+            node_indices.remove(self.chosen)
+            node_indices.insert(0, self.chosen)
+        return node_indices
 
     @property
     def second(self) -> int | None:
-        """The best feasible row but for the chosen one, None where there is no other or no score."""
-        rows = [row for row in self.order if row != self.chosen]
-        return rows[0] if rows and self.scores is not None else None
+        """The best feasible node but for the chosen one, None where there is no other or no score."""
+        node_indices = [node_index for node_index in self.order if node_index != self.chosen]
+        return node_indices[0] if node_indices and self.scores is not None else None
 
     @property
     def margin(self) -> float | None:
@@ -189,11 +191,11 @@ class Explanation:
         names = self.telling[:_PARTS_SHOWN]
         header = ["node", *(["score"] if self.scores is not None else []), *names]
         rows = []
-        for row in self.order[:_NODES_SHOWN]:
-            cells = [f"{self.nodes[row]} *" if row == self.chosen else self.nodes[row]]
-            cells += [f"{self.scores[row]:.6g}"] if self.scores is not None else []
-            rows.append([*cells, *(f"{self.parts[name][row]:.4g}" for name in names)])
-            for each in (each for each in self.devices if each.row == row):
+        for node_index in self.order[:_NODES_SHOWN]:
+            cells = [f"{self.nodes[node_index]} *" if node_index == self.chosen else self.nodes[node_index]]
+            cells += [f"{self.scores[node_index]:.6g}"] if self.scores is not None else []
+            rows.append([*cells, *(f"{self.parts[name][node_index]:.4g}" for name in names)])
+            for each in (each for each in self.devices if each.node_index == node_index):
                 device_cells = (
                     f"  GPU {each.device}",
                     f"{each.score:.6g}",
@@ -218,15 +220,15 @@ class Explanation:
         if self.seconds:
             yield "time: " + ", ".join(f"{name} {_milliseconds(value)} ms" for name, value in self.seconds.items())
 
-    def _compared(self, rows: list[int]) -> str:
-        """Return how the scores of rows that are not shown compare with the last one that is."""
+    def _compared(self, node_indices: list[int]) -> str:
+        """Return how the scores of nodes that are not shown compare with the last one that is."""
         if self.scores is None:
             return ""
         last = self.scores[self.order[_NODES_SHOWN - 1]]
-        level = int((self.scores[rows] >= last).sum())
-        if level in (0, len(rows)):
+        level = int((self.scores[node_indices] >= last).sum())
+        if level in (0, len(node_indices)):
             return f" with {'the score of the last one shown' if level else 'lower scores'}"
-        return f": {level} with the score of the last one shown, {len(rows) - level} with a lower one"
+        return f": {level} with the score of the last one shown, {len(node_indices) - level} with a lower one"
 
     # ---- in files ----------------------------------------------------------------------------------------------------
 
@@ -235,25 +237,25 @@ class Explanation:
 
         How many nodes each filter refused is kept in any case.
         """
-        rows = self.order if top is None else self.order[:top]
-        others = [row for row, (plugin, _) in enumerate(self.refusals) if plugin]
-        kept = rows + (others if top is None else others[:top])
+        node_indices = self.order if top is None else self.order[:top]
+        others = [node_index for node_index, (plugin, _) in enumerate(self.refusals) if plugin]
+        kept = node_indices + (others if top is None else others[:top])
         return {
             "pod": self.pod, "asks": self.asks, "policy": self.policy, "number": self.number, "time_s": self.time_s,
             "node": self.node, "feasible": self.feasible, "of": self.of, "margin": self.margin,
             "second": "" if self.second is None else self.nodes[self.second],
             "refused": [[plugin, reason, count] for (plugin, reason), count in self.refused.items()],
-            "nodes": [self.nodes[row] for row in kept],
-            "mask": [bool(self.mask[row]) for row in kept],
-            "refusals": [list(self.refusals[row]) for row in kept],
+            "nodes": [self.nodes[node_index] for node_index in kept],
+            "mask": [bool(self.mask[node_index]) for node_index in kept],
+            "refusals": [list(self.refusals[node_index]) for node_index in kept],
             "scores": None if self.scores is None else _numbers(self.scores[kept]),
             "parts": {name: _numbers(self.parts[name][kept]) for name in self.telling},
             "parts_are": self.parts_are,
             "chosen": kept.index(self.chosen) if self.chosen in kept else None,
             "seconds": dict(self.seconds), "notes": list(self.notes),
             "devices": [
-                [kept.index(each.row), each.device, each.score, dict(each.parts)]
-                for each in self.devices if each.row in kept
+                [kept.index(each.node_index), each.device, each.score, dict(each.parts)]
+                for each in self.devices if each.node_index in kept
             ],
         }  # fmt: skip
 
@@ -280,9 +282,11 @@ class Explanation:
 def devices_of(places: Places, mask: BoolArray) -> tuple[OnDevice, ...]:
     """Return what a pod scores on each device of the feasible nodes, where places are devices."""
     return tuple(
-        OnDevice(row, device, float(places.scores[k]), {name: float(of[k]) for name, of in places.terms.items()})
-        for k, (row, device) in enumerate(zip(places.rows.tolist(), places.devices.tolist(), strict=True))
-        if device >= 0 and mask[row]
+        OnDevice(node_index, device, float(places.scores[k]), {name: float(of[k]) for name, of in places.terms.items()})
+        for k, (node_index, device) in enumerate(
+            zip(places.node_indices.tolist(), places.devices.tolist(), strict=True)
+        )
+        if device >= 0 and mask[node_index]
     )
 
 

@@ -311,7 +311,7 @@ class Replay(Observer):
         return Context(state, pod, mask, spec_of(policy), upcoming, record.pending, record.time_s)
 
     def decision(self, record: AttemptRecord) -> Decision:
-        """Return what was decided; its row is an index into `nodes`."""
+        """Return what was decided; its `node_index` is one of `nodes`."""
         info = {"explored": 1.0} if record.explored else {}
         return Decision(record.node if record.node >= 0 else None, info=info)
 

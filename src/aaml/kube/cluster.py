@@ -267,20 +267,20 @@ class KubeCluster:
         return self._queue.counts()
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], the rows that pass kube-scheduler's filters; the nominated node alone where that is one."""
+        """Return [N], the nodes that pass kube-scheduler's filters; the nominated node alone where that is one."""
         verdict = feasible(self._state, pod)
         self._filtered = (pod.uid, verdict)
         nominated = self._state.nominated.get(pod.uid)
-        row = self._state.index.get(nominated[1]) if nominated is not None else None
-        if row is None or not verdict.mask[row]:
+        node_index = self._state.index.get(nominated[1]) if nominated is not None else None
+        if node_index is None or not verdict.mask[node_index]:
             return verdict.mask
         only = np.zeros_like(verdict.mask)
-        only[row] = True
+        only[node_index] = True
         return only
 
-    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
-        """Assume the pod on a row and send the bind; returns the node's name. A dry run only assumes, for a moment."""
-        queued, node_name = self._taken.pop(pod.uid), self._state.names[row]
+    def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
+        """Assume the pod on a node and send the bind; returns the node's name. A dry run only assumes, for a moment."""
+        queued, node_name = self._taken.pop(pod.uid), self._state.names[node_index]
         placement = self._state.assume(pod, node_name, gpus, self.now_s())
         if self.options.dry_run:
             self._shadow.append(pod.uid)

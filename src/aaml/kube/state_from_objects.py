@@ -91,7 +91,7 @@ def _device_use(text: str, node: Node, field: str) -> list[DeviceUse]:
 
 
 def _unposted(
-    devices: Sequence[DeviceUse], state: ClusterState, row: int, posted: set[str]
+    devices: Sequence[DeviceUse], state: ClusterState, node_index: int, posted: set[str]
 ) -> list[tuple[GpuRequest, tuple[int, ...]]]:
     """Return requests, and their devices, that bring a node's devices to the use in its annotation.
 
@@ -100,7 +100,7 @@ def _unposted(
     found: list[tuple[GpuRequest, tuple[int, ...]]] = []
     whole: dict[str, list[int]] = {}
     for use in devices:
-        left = use.gpu_used_milli - (DEVICE_MILLI - int(state.gpu_free[row, use.idx]))
+        left = use.gpu_used_milli - (DEVICE_MILLI - int(state.gpu_free[node_index, use.idx]))
         names = [name for name in use.pod_list or () if name not in posted] or [""]
         if left == DEVICE_MILLI and len(names) == 1 and names[0]:
             whole.setdefault(names[0], []).append(use.idx)

@@ -217,10 +217,10 @@ class VolumeBinder:
             return None
         if waiting.written.error:
             return "failed", f"binding volumes: {waiting.written.error}"
-        row = self._state.index.get(waiting.job.node_name)
-        if row is None:
+        node_index = self._state.index.get(waiting.job.node_name)
+        if node_index is None:
             return "gone", f"node {waiting.job.node_name} is gone"
-        node, versions = self._state.nodes[row], waiting.written.versions
+        node, versions = self._state.nodes[node_index], waiting.written.versions
         ended = True
         for claim, name in waiting.plan.volumes:
             found = self._check(claim, name, node, versions)

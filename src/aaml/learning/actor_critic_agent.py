@@ -107,5 +107,7 @@ def _among_scored(step: Transition) -> Transition:
     if SCORED not in step.info:
         return step
     seen = step.observation
-    rows = next_feasible(seen.mask, int(step.info[SCORED_FROM]), int(step.info[SCORED]))
-    return dataclasses.replace(step, observation=seen.of(rows), action=int(np.flatnonzero(rows == step.action)[0]))
+    considered = next_feasible(seen.mask, int(step.info[SCORED_FROM]), int(step.info[SCORED]))
+    return dataclasses.replace(
+        step, observation=seen.of(considered), action=int(np.flatnonzero(considered == step.action)[0])
+    )

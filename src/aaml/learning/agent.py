@@ -92,7 +92,7 @@ class NeuralAgent(ABC):
         return self.policy.observation_of(context)
 
     def act(self, context: Context) -> Decision:
-        """Choose among the feasible rows."""
+        """Choose among the feasible nodes."""
         return self.policy.act(context)
 
     def preferences(self, observation: Observation) -> np.ndarray:

@@ -58,7 +58,7 @@ class Transitions:
     goes_on    bool [B]               where something followed: K in all
     following  Batch of K, None       what was seen then
     weight     float [B], None        importance of each; None: all count alike
-    log_prob   float [B, N], None     of each row under the policy that sampled the action, where that is known
+    log_prob   float [B, N], None     of each node under the policy that sampled the action, where that is known
     =========  =====================  =============================================================================
     """
 

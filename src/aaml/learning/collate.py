@@ -15,13 +15,13 @@ from aaml.scheduling.observation import Observation
 
 @dataclass(frozen=True)
 class Batch:
-    """B observations, padded to the largest node count N; a padded row is zero, so neither a choice nor capacity.
+    """B observations, padded to the largest node count N; a padded node is zero, so neither a choice nor capacity.
 
     =========  ===========  ================================================================================
     nodes      [B, N, F]    features of nodes
     pairs      [B, N, K]    features of this pod on that node
     pod        [B, P]       features of the pod
-    mask       bool [B, N]  rows that may be chosen
+    mask       bool [B, N]  nodes that may be chosen
     counts     int [B]      how many nodes each has, where every graph is a star
     edges      Adjacency    all graphs stacked, N nodes and `hubs` hubs each, where not every one is a star
     =========  ===========  ================================================================================

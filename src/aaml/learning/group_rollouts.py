@@ -82,7 +82,7 @@ class Choice:
 
 @torch.no_grad()
 def choose(network: Network, seen: Batch, share: float, generator: Generator) -> Choice:
-    """Take the best row for each pod, and in a share of them a sample: of the actor's policy, or by action values."""
+    """Take the best node for each pod, and in a share of them a sample: of the actor's policy, or by action values."""
     scores, mask = network(seen), seen.mask
     logits = scores if network.spec.head == "actor" else sampling_logits(scores, mask)
     log_prob = log_policy(logits, mask)
@@ -95,7 +95,7 @@ def choose(network: Network, seen: Batch, share: float, generator: Generator) ->
 
 @torch.no_grad()
 def best(network: Network, seen: Batch) -> Tensor:
-    """Return int64 [B], the best row for each pod."""
+    """Return int64 [B], the best node for each pod."""
     return mask_scores(network(seen), seen.mask).argmax(dim=1)
 
 

@@ -23,7 +23,7 @@ def mask_scores(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def log_policy(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, N] log-probabilities over the rows that may be chosen; a forbidden row has a huge negative one."""
+    """Return [B, N] log-probabilities over the nodes that may be chosen; a forbidden one has a huge negative one."""
     return functional.log_softmax(mask_scores(logits, mask), dim=1)
 
 
@@ -34,7 +34,7 @@ def entropy(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 def select(scores: Tensor, action: Tensor) -> Tensor:
-    """Return [B], the score of each chosen row; `scores` [B, N], `action` int64 [B]."""
+    """Return [B], the score of each chosen node; `scores` [B, N], `action` int64 [B]."""
     return scores.gather(1, action.unsqueeze(1)).squeeze(1)
 
 
@@ -67,13 +67,13 @@ def q_loss(q: Tensor, action: Tensor, target: Tensor, weight: Tensor | None = No
 
 
 def mean_of_choices(values: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, 1], the mean of [B, N] over the rows that may be chosen; 0 where there is none."""
+    """Return [B, 1], the mean of [B, N] over the nodes that may be chosen; 0 where there is none."""
     count = mask.sum(dim=1, keepdim=True).clamp(min=1)
     return values.masked_fill(~mask, 0.0).sum(dim=1, keepdim=True) / count
 
 
 def dueling(value: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, N], Q = V + A - mean of A over the rows that may be chosen.
+    """Return [B, N], Q = V + A - mean of A over the nodes that may be chosen.
 
     Wang et al.: Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9. `value` [B].
     """
@@ -130,8 +130,8 @@ def relative_to_group(values: Tensor, group_size: int) -> Tensor:
 def dueling_under(q: Tensor, log_prob: Tensor, mask: Tensor) -> Tensor:
     """Return [B, N], dueling action values whose advantages have mean 0 under the policy that sampled, `log_prob`.
 
-    Then V's error says nothing of A. With the mean over the rows, which no policy has, whatever V does not see in a
-    state is put down to the rows that it offers (Robinson 1988; for advantages Pan et al.: Direct Advantage Estimation,
+    Then V's error says nothing of A. With the mean over the nodes, which no policy has, whatever V does not see in a
+    state is put down to its nodes (Robinson 1988; for advantages Pan et al.: Direct Advantage Estimation,
     2022).
     """
     return q + mean_of_choices(q, mask) - (log_prob.exp() * q).sum(dim=1, keepdim=True)

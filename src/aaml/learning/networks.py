@@ -206,7 +206,7 @@ class ValueHead(nn.Module):
 class Network(nn.Module):
     """An encoder and a head. Output: q [B, N] action values (dueling), actor [B, N] logits, critic [B] values.
 
-    Scores of rows that may not be chosen are finite but meaningless: apply the mask.
+    Scores of nodes that may not be chosen are finite but meaningless: apply the mask.
     """
 
     def __init__(self, spec: NetworkSpec) -> None:

@@ -19,7 +19,7 @@ from aaml.scheduling.observation import NODE_FEATURES, PAIR, PLAIN, Context, Obs
 from aaml.scheduling.ports import Decision, Policy, shown
 from aaml.scheduling.queue_sort import QueueSort
 
-SCORED, SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which row on
+SCORED, SCORED_FROM = "scored", "scored_from"  # of a decision among some nodes: how many, and from which node on
 _KINDS: Mapping[tuple[str, str], AgentKind] = {
     ("q", "mlp"): "dqn", ("q", "gnn"): "gnn", ("actor", "mlp"): "acdqn", ("actor", "gnn"): "acgnn",
 }  # fmt: skip
@@ -80,18 +80,18 @@ class NetworkPolicy:
         return context.observation_by(self.observation_spec)
 
     def act(self, context: Context) -> Decision:
-        """Choose among the feasible rows."""
+        """Choose among the feasible nodes."""
         observation = self.observation_of(context)
         samples = self.explores_by == "softmax"
         if self.exploring and not samples and self.rng.random() < self.epsilon:
             return Decision(self._explore(context), info={"explored": 1.0})
-        rows, scores, scored = self._considered(observation)
+        node_indices, scores, scored = self._considered(observation)
         if (
             self.exploring and samples
         ):  # the largest of logits plus Gumbel noise is a sample of the softmax (Gumbel 1954)
-            scores = scores + self.rng.gumbel(size=len(rows))
+            scores = scores + self.rng.gumbel(size=len(node_indices))
         best = int(scores.argmax())
-        return Decision(int(rows[best]), info=scored if samples else {"value": float(scores[best]), **scored})
+        return Decision(int(node_indices[best]), info=scored if samples else {"value": float(scores[best]), **scored})
 
     def preferences(self, observation: Observation) -> np.ndarray:
         """Return [N], how much each node is wanted (action values or logits); mind the mask."""
@@ -108,7 +108,7 @@ class NetworkPolicy:
         return self.preferences(self.observation_of(context))
 
     def greedy(self, observation: Observation) -> int:
-        """Return the feasible row with the highest score."""
+        """Return the feasible node with the highest score."""
         return int(np.where(observation.mask, self.preferences(observation), -np.inf).argmax())
 
     def score_some(self, sampling: NodeSampling | None) -> None:
@@ -128,18 +128,22 @@ class NetworkPolicy:
         self.epsilon = weights["epsilon"]
 
     def _considered(self, observation: Observation) -> tuple[np.ndarray, np.ndarray, dict[str, float]]:
-        """Return the rows to choose from, the score of each, and which they are where not all were scored."""
-        rows: np.ndarray = np.flatnonzero(observation.mask)
+        """Return the nodes to choose from, the score of each, and which they are where not all were scored."""
+        node_indices: np.ndarray = np.flatnonzero(observation.mask)
         if self._sampling is not None:
             start = self._sampling.start
-            rows = self._sampling.rows(observation.mask)
-            if len(rows) < len(observation.mask):
-                return rows, self.preferences(observation.of(rows)), {SCORED_FROM: start, SCORED: len(rows)}
-        return rows, self.preferences(observation)[rows], {}
+            node_indices = self._sampling.node_indices(observation.mask)
+            if len(node_indices) < len(observation.mask):
+                return (
+                    node_indices,
+                    self.preferences(observation.of(node_indices)),
+                    {SCORED_FROM: start, SCORED: len(node_indices)},
+                )
+        return node_indices, self.preferences(observation)[node_indices], {}
 
     def _explore(self, context: Context) -> int:
-        row = None if self._guide is None else self._guide.act(context).row
-        return int(self.rng.choice(np.flatnonzero(context.mask))) if row is None else row
+        node_index = None if self._guide is None else self._guide.act(context).node_index
+        return int(self.rng.choice(np.flatnonzero(context.mask))) if node_index is None else node_index
 
 
 class LeastRequested:

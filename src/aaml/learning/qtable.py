@@ -43,10 +43,10 @@ _FINEST = 1e-5  # of a bin: less is how a float32 is rounded
 
 @dataclass(frozen=True)
 class BinnedState:
-    """A binned state: its key, and what each row is in it.
+    """A binned state: its key, and what each node is in it.
 
-    `places` has, by row, the first place in the sorted order with this row's bin, `choices` the places that may be
-    chosen, each bin once; `free` is by row the free memory, in terms of the largest node's, and `may` whether the pod
+    `places` has, by node, the first place in the sorted order with this node's bin, `choices` the places that may be
+    chosen, each bin once; `free` is by node the free memory, in terms of the largest node's, and `may` whether the pod
     fits.
     """
 
@@ -101,19 +101,21 @@ class QTableAgent:
 
     def act(self, context: Context) -> Decision:
         """Choose a place by its value, or explore; a feasible node of that place takes the pod."""
-        row, place = self.choose(self.observation_of(context), explore=self.learning)
-        return Decision(row, info={"place": float(place)})
+        node_index, place = self.choose(self.observation_of(context), explore=self.learning)
+        return Decision(node_index, info={"place": float(place)})
 
     def choose(self, seen: BinnedState, *, explore: bool) -> tuple[int, int]:
-        """Return (row, place): the place with the highest value, now and then a random one to `explore`."""
+        """Return (node_index, place): the place with the highest value, now and then a random one to `explore`."""
         if explore and self.rng.random() < self.epsilon:
             place = int(self.rng.choice(seen.choices))
         else:
             values = self.table.get(seen.key, {})
             place = max(seen.choices, key=lambda each: values[each][0] if each in values else 0.0)
-        rows = [row for row, own in enumerate(seen.places) if own == place and seen.may[row]]
+        node_indices = [
+            node_index for node_index, own in enumerate(seen.places) if own == place and seen.may[node_index]
+        ]
         best = min if self.config.takes == "fullest" else max
-        return best(rows, key=lambda row: seen.free[row]), place
+        return best(node_indices, key=lambda node_index: seen.free[node_index]), place
 
     def update(self, seen: BinnedState, place: int, reward: float, following: BinnedState | None) -> float:
         """Learn from one step; returns the size of the error. `following` None: the episode is over.

@@ -216,30 +216,32 @@ def owner_of(pod: Pod) -> str:
 
 
 def _by_type(state: ClusterState, priced: Mapping[str, float]) -> tuple[TypeLine, ...]:
-    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for row, node in enumerate(state.nodes):
+    node_indices: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for node_index, node in enumerate(state.nodes):
         if node.name in priced:
-            rows[kind(node), capacity_type(node)].append(row)
+            node_indices[kind(node), capacity_type(node)].append(node_index)
     lines = []
-    for (name, bought), group in rows.items():
+    for (name, bought), group in node_indices.items():
         requested, offered = state.requested[group].sum(axis=0), state.allocatable[group].sum(axis=0)
         shares = [
             float(requested[column] / offered[column]) if offered[column] else 0.0
             for column in (state.resource_index[CPU], state.resource_index[MEMORY])
         ]
-        lines.append(TypeLine(name, bought, len(group), sum(priced[state.names[row]] for row in group), *shares))
+        lines.append(
+            TypeLine(name, bought, len(group), sum(priced[state.names[node_index]] for node_index in group), *shares)
+        )
     return tuple(sorted(lines, key=lambda each: (-each.per_hour, each.type)))
 
 
 def _by_owner(state: ClusterState, priced: Mapping[str, float]) -> tuple[OwnerLine, ...]:
     """Divide each node's price by what its pods request, in OpenCost's proportion of cores, GiB and GPUs."""
     held: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
-    for row, node in enumerate(state.nodes):
+    for node_index, node in enumerate(state.nodes):
         price = priced.get(node.name)
         if price is None:
             continue
         whole = _worth(node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0), node.gpu_count * DEVICE_MILLI)
-        for pod in state.node_pods[row].values():
+        for pod in state.node_pods[node_index].values():
             cpu, memory, gpu = pod.request(CPU), pod.request(MEMORY), pod.gpu.total_milli
             line = held[pod.namespace, owner_of(pod)]
             part = price * _worth(cpu, memory, gpu) / whole if whole else 0.0

@@ -90,7 +90,7 @@ def _observe(
         MEMORY: _amount(quantity(MEMORY), row["memory_request"], f"{where}, memory_request"),
     }
     pod = Pod(str(row["pod_name"]), requests=requests)
-    state.generation += 1  # the amounts were set past the state's own methods: caches must look at every row again
+    state.generation += 1  # the amounts were set past the state's own methods: caches must look at every node again
     state.node_generation[:] = state.generation
     mask = np.all(state.requested + state.request_vector(pod) <= state.allocatable, axis=1)
     action = int(row["action"])

@@ -87,8 +87,8 @@ def live(
         waiting = replace(found if queued is None else queued, node_name="")
         if placement is not None:
             waiting = replace(placement.pod, node_name="")
-            row = state.index[placement.node_name]
-            decided = Decision(row)
+            node_index = state.index[placement.node_name]
+            decided = Decision(node_index)
         upcoming = [each for each in cluster.upcoming(spec.lookahead + 1) if each.uid != found.uid][: spec.lookahead]
         context = Context(
             state, waiting, cluster.feasible(waiting), spec, tuple(upcoming),
@@ -96,7 +96,7 @@ def live(
         )  # fmt: skip
         if placement is not None:
             notes.append(_NOW)
-            if not context.mask[row]:
+            if not context.mask[node_index]:
                 notes.append(f"it runs on {placement.node_name}, which the filters refuse now")
         explained = explain(context, player, decided)
     finally:

@@ -51,14 +51,16 @@ class Failover:
         """Compare, if it is time; returns the verdict in words once the policy is measurably worse, else None."""
         began_s = time.monotonic()
         if (
-            decision.row is None
+            decision.node_index is None
             or decision.info.get("explored")
             or self._spent_s > self._share * (began_s - self._began_s)
         ):
             return None
         other = self._fallback.act(context)
-        if other.row is not None:
-            self._bets.add(0.0 if other.row == decision.row else self._difference(context, decision, other))
+        if other.node_index is not None:
+            self._bets.add(
+                0.0 if other.node_index == decision.node_index else self._difference(context, decision, other)
+            )
         self._spent_s += time.monotonic() - began_s
         return self._verdict()
 
@@ -66,13 +68,13 @@ class Failover:
         """Return the reward of the decision less that of the other, tried on a copy of the state, in -1 ... 1."""
         trial = replace(context, state=context.state.fork())
         worth = []
-        for row, gpus in ((decision.row, decision.gpus), (other.row, other.gpus)):
-            if row is None:
+        for node_index, gpus in ((decision.node_index, decision.gpus), (other.node_index, other.gpus)):
+            if node_index is None:
                 raise AssertionError("both place the pod")
             reward = copy.deepcopy(self._reward)  # what it remembers of the one is nothing to the other
             reward.before(trial)
-            trial.state.assume(trial.pod, trial.state.names[row], gpus)
-            worth.append(float(np.clip(reward.after(trial, row), self._low, self._high)))
+            trial.state.assume(trial.pod, trial.state.names[node_index], gpus)
+            worth.append(float(np.clip(reward.after(trial, node_index), self._low, self._high)))
             trial.state.forget(trial.pod.uid)
         return (worth[0] - worth[1]) / (self._high - self._low)
 

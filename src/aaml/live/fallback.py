@@ -18,7 +18,7 @@ from aaml.scheduling.ports import Agent, Decision, Policy, Sorter, Transition
 _LOG = logging.getLogger("aaml")
 _KEPT = 10_000  # transitions that wait while a late policy cannot learn
 
-Reason = Literal["deadline", "error", "row", "handed-over"]
+Reason = Literal["deadline", "error", "infeasible", "handed-over"]
 """Why the fallback decided: the policy was late, raised, chose an infeasible node, or is measurably worse."""
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -132,7 +132,8 @@ class PolicyWithFallback:
             message = f"{type(error).__name__}: {error}"
             return self._instead(context, "error", f"failed on {context.pod.key} ({message})")
         if not _feasible(decision, context):
-            return self._instead(context, "row", f"chose {decision!r} for {context.pod.key}, which is not feasible")
+            what = f"chose {decision!r} for {context.pod.key}, which is not feasible"
+            return self._instead(context, "infeasible", what)
         if self._failover is not None and (worse := self._failover.worse(context, decision)) is not None:
             self.failed_over = True
             message = f"{self.name} fails over to {self.fallback.name}, which does better: {worse}"
@@ -234,8 +235,8 @@ def _feasible(decision: object, context: Context) -> bool:
     """Whether the cluster can carry this decision out."""
     if not isinstance(decision, Decision):
         return False
-    row = decision.row
+    node_index = decision.node_index
     try:
-        return row is None or (0 <= row < len(context.mask) and bool(context.mask[row]))
+        return node_index is None or (0 <= node_index < len(context.mask) and bool(context.mask[node_index]))
     except (TypeError, IndexError):  # no whole number
         return False

@@ -375,12 +375,12 @@ class OwnedNodes:
         return (pod.started_s + pod.do_not_disrupt_s) * self.speed if pod.started_s else inf
 
     def _node(self, claim: wire.NodeClaimObject) -> Node | None:
-        row = self.watch.state.index.get(claim.status.node_name)
-        return None if row is None else self.watch.state.nodes[row]
+        node_index = self.watch.state.index.get(claim.status.node_name)
+        return None if node_index is None else self.watch.state.nodes[node_index]
 
     def _pods(self, node_name: str) -> Mapping[str, Pod]:
-        row = self.watch.state.index.get(node_name)
-        return {} if row is None else self.watch.state.node_pods[row]
+        node_index = self.watch.state.index.get(node_name)
+        return {} if node_index is None else self.watch.state.node_pods[node_index]
 
     def _forget(self) -> None:
         """Drop the notes of claims and pods that are gone."""

@@ -28,8 +28,8 @@ def warm_up(policy: Policy) -> None:
     context, reward = Context(state, pod, mask, spec_of(policy)), make_reward(DEFAULT_REWARD)
     node_name = state.names[1]
     try:
-        row = policy.act(context).row
-        node_name = node_name if row is None else state.names[row]
+        node_index = policy.act(context).node_index
+        node_name = node_name if node_index is None else state.names[node_index]
     except Exception as error:  # noqa: BLE001  (nothing is decided yet)
         _LOG.debug("%s failed as it was warmed up", policy.name, exc_info=error)
     reward.before(context)

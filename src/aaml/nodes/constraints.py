@@ -184,7 +184,7 @@ class Constraints:
             for pod, wish in zip(pods, self._first.values(), strict=True)
         ]
         self.topology = Topology(catalogue.domains, placed, chosen, without)
-        self._targets: dict[int, Target] = {}  # nodes by row
+        self._targets: dict[int, Target] = {}  # by node index
         self._hosts = 0
         self._pool = {key: only(*catalogue.domains[key]) for key in _OF_POOL}
 
@@ -198,12 +198,12 @@ class Constraints:
                 self.topology.update(pod.uid, wish.rules)
         self.topology.update(pod.uid, self._first[pod.uid].rules)
 
-    def node(self, row: int) -> Target:
+    def node(self, node_index: int) -> Target:
         """Return a node as it is with the pods that are meant for it."""
-        if row not in self._targets:
-            node = self._nodes[row]
-            self._targets[row] = Target(node.requirements, list(self._placed.ports.get(node.name, ())))
-        return self._targets[row]
+        if node_index not in self._targets:
+            node = self._nodes[node_index]
+            self._targets[node_index] = Target(node.requirements, list(self._placed.ports.get(node.name, ())))
+        return self._targets[node_index]
 
     def claim(self) -> Target:
         """Return a new claim."""

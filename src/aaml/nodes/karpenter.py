@@ -185,11 +185,11 @@ class _Packer:
         work, nodes = self._work, [self._nodes[number] for number in self._work.numbers[:room].tolist()]
         there = Room(
             nodes, work.free[:room], work.consolidatable[:room], np.arange(room) < ready,
-            {node.name: row for row, node in enumerate(nodes)}, work.gpu_free[:room], self._seen, self._placed,
+            {node.name: number for number, node in enumerate(nodes)}, work.gpu_free[:room], self._seen, self._placed,
         )  # fmt: skip
         numbers = work.packed[:pods]
         held = {self._pods[number].uid for number in numbers[work.marked[:pods]].tolist()} if moving else set[str]()
-        gone = frozenset(nodes[row].name for row in np.flatnonzero(work.gone[:room]).tolist())
+        gone = frozenset(nodes[number].name for number in np.flatnonzero(work.gone[:room]).tolist())
         listed = [self._pods[number] for number in sorted(numbers.tolist())]
         packed = pack(self._catalogue, there, listed, held, gone, most_claims=1 if moving else inf)
         work.used[:room] = [node.name in packed.used for node in nodes]

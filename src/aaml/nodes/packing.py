@@ -56,7 +56,7 @@ class Packed:
 class Room:
     """What the nodes that stay have left, those that are ready first and then by name.
 
-    `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `rows` by name.
+    `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `index` by name.
     `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured.
     """
 
@@ -64,7 +64,7 @@ class Room:
     free: IntArray
     quiet: BoolArray
     ready: BoolArray
-    rows: Mapping[str, int]
+    index: Mapping[str, int]
     gpu_free: IntArray
     seen: Observed
     _placed: Placed | None = None
@@ -84,20 +84,20 @@ class Room:
             key=lambda node: (node.initialized_s is None, node.name),
         )
         free = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64)
-        for row, node in enumerate(nodes):
-            free[row] = catalogue.room[catalogue.numbers[node.type.name]]
+        for node_index, node in enumerate(nodes):
+            free[node_index] = catalogue.room[catalogue.numbers[node.type.name]]
             for pod in seen.pods_on(node.name).values():
-                free[row] -= catalogue.request(pod)
+                free[node_index] -= catalogue.request(pod)
         gpu_free = np.zeros((len(nodes), max((node.type.gpu_count for node in nodes), default=0)), dtype=np.int64)
-        for row, node in enumerate(nodes if gpu_free.size else ()):
+        for node_index, node in enumerate(nodes if gpu_free.size else ()):
             left = seen.gpu_free.get(node.name)
-            gpu_free[row, : node.type.gpu_count] = DEVICE_MILLI if left is None else left
+            gpu_free[node_index, : node.type.gpu_count] = DEVICE_MILLI if left is None else left
         return cls(
             nodes,
             free,
             np.array([node.name in quiet for node in nodes], dtype=np.bool_),
             np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
-            {node.name: row for row, node in enumerate(nodes)},
+            {node.name: node_index for node_index, node in enumerate(nodes)},
             gpu_free,
             seen,
         )
@@ -151,11 +151,13 @@ class _Packing:
         self.free, self.gpu_free = room.free.copy(), room.gpu_free.copy()
         self.used, self.claims, self.failed = set[int](), list[Claim](), False
         if without:
-            self.free[[room.rows[name] for name in without]] = -1
+            self.free[[room.index[name] for name in without]] = -1
 
     def packed(self) -> Packed:
         """Return what has come of it."""
-        return Packed(tuple(self.claims), tuple(self.room.nodes[row].name for row in sorted(self.used)), self.failed)
+        return Packed(
+            tuple(self.claims), tuple(self.room.nodes[node_index].name for node_index in sorted(self.used)), self.failed
+        )
 
     def add(self, pod: Pod, wish: Wish) -> bool:
         """Put a pod on the first node that takes it, else on a claim; False where none does and no type can."""
@@ -165,23 +167,23 @@ class _Packing:
             fits &= self.room.quiet
         if pod.gpu.total_milli:
             fits &= self.room.devices_fit(self.gpu_free, pod.gpu)
-        row = self._row(fits, pod, wish)
-        if row is None:
+        node_index = self._node(fits, pod, wish)
+        if node_index is None:
             return self._claim(pod, request, wish)
-        self.free[row] -= request
+        self.free[node_index] -= request
         if pod.gpu.total_milli:
-            self.gpu_free[row, list(choose_devices(self.gpu_free[row], pod.gpu))] -= pod.gpu.milli
-        self.used.add(row)
-        self.failed |= moved and not self.room.ready[row]
+            self.gpu_free[node_index, list(choose_devices(self.gpu_free[node_index], pod.gpu))] -= pod.gpu.milli
+        self.used.add(node_index)
+        self.failed |= moved and not self.room.ready[node_index]
         return True
 
-    def _row(self, fits: BoolArray, pod: Pod, wish: Wish) -> int | None:
+    def _node(self, fits: BoolArray, pod: Pod, wish: Wish) -> int | None:
         """Return the first node that takes a pod, of those that have room."""
-        for row in np.flatnonzero(fits).tolist():
-            target = self.constraints.node(row)
+        for node_index in np.flatnonzero(fits).tolist():
+            target = self.constraints.node(node_index)
             for labels in self.constraints.with_pod(target, pod, wish):
                 self.constraints.put(target, pod, wish, labels)
-                return int(row)
+                return int(node_index)
         return None
 
     def _claim(self, pod: Pod, request: IntArray, wish: Wish) -> bool:

@@ -23,7 +23,7 @@ else:  # an extra
     cp_model = lazily("ortools.sat.python.cp_model")
 
 Place = tuple[int, tuple[int, ...] | None]
-"""A row, and the device of a share (None: the first free ones, or none)."""
+"""A node's index, and the device of a share (None: the first free ones, or none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,22 @@ class _Model:
             placed = sum(count.get(kind, 0) for count in self.count)
             self.sat_model.add(placed == len(group) if every else placed <= len(group))
 
-    def used(self, row: int, resource: str) -> Any:
+    def used(self, node_index: int, resource: str) -> Any:
         """Return what the pods on a node ask of a resource, an expression."""
-        return sum(kind.amount(resource) * count for kind, count in self.count[row].items())
+        return sum(kind.amount(resource) * count for kind, count in self.count[node_index].items())
 
     def places(self, solver: Any) -> dict[str, Place]:
         """Read the placement."""
         waiting = {kind: iter(group) for kind, group in self.kinds.items()}
         places: dict[str, Place] = {}
-        for row, node in enumerate(self.nodes):
-            for kind, count in self.count[row].items():
-                devices = self.shares[row].get(kind, [count])
+        for node_index, node in enumerate(self.nodes):
+            for kind, count in self.count[node_index].items():
+                devices = self.shares[node_index].get(kind, [count])
                 for device, variable in enumerate(devices):
                     # Shares from the last device down, because pods of whole devices take the first free ones.
-                    gpus = (node.gpu_count - 1 - device,) if kind in self.shares[row] else None
+                    gpus = (node.gpu_count - 1 - device,) if kind in self.shares[node_index] else None
                     for _ in range(solver.value(variable)):
-                        places[next(waiting[kind]).uid] = row, gpus
+                        places[next(waiting[kind]).uid] = node_index, gpus
         return places
 
     def _add_node(self, node: Node) -> None:
@@ -114,9 +114,9 @@ class _Model:
                 count[kind] = model.new_int_var(0, most, "")
         self.count.append(count)
         self.shares.append(shares)
-        row = len(self.count) - 1
+        node_index = len(self.count) - 1
         for resource in {name for kind in count for name, _ in kind.requests}:
-            model.add(self.used(row, resource) <= node.allocatable.get(resource, 0))
+            model.add(self.used(node_index, resource) <= node.allocatable.get(resource, 0))
         model.add(sum(count.values()) <= node.allocatable.get(PODS, 0))
         load = [sum(kind.gpu.milli * each[device] for kind, each in shares.items()) for device in range(len(opened))]
         for use, is_open in zip(load, opened, strict=True):
@@ -188,9 +188,9 @@ def _variance(model: _Model) -> Callable[[float], float]:
     common = math.lcm(*(size for _, size, _ in units.values()))
     objective = []
     for name, (unit, size, _) in units.items():
-        for row in range(len(model.nodes)):
+        for node_index in range(len(model.nodes)):
             use, square = model.sat_model.new_int_var(0, size, ""), model.sat_model.new_int_var(0, size * size, "")
-            model.sat_model.add(unit * use == model.used(row, name))
+            model.sat_model.add(unit * use == model.used(node_index, name))
             model.sat_model.add_multiplication_equality(square, [use, use])
             objective.append((common // size) ** 2 * square)
     model.sat_model.minimize(sum(objective))

@@ -41,8 +41,8 @@ class PluginCluster:
         self._listener = Listener(path)
         self._state = ClusterState()
         self._names: dict[int, str] = {}  # by the plugin's number
-        self._rows = np.zeros(0, dtype=np.int64)  # by the plugin's number; -1: no such node
-        self._rows_of = -1  # the topology that the rows are of
+        self._indices = np.zeros(0, dtype=np.int64)  # by the plugin's number; -1: no such node
+        self._indices_of = -1  # the topology that the indices are of
         self._fresh: tuple[set[str], set[str]] | None = None  # nodes and pods told since the plugin began anew
         self._flights: dict[str, tuple[Pod, str, float]] = {}
         self._results: list[BindResult] = []
@@ -113,12 +113,12 @@ class PluginCluster:
         return self._pending
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:  # noqa: ARG002  (of the pod that `next_pod` returned)
-        """Return [N], the rows that passed kube-scheduler's filters and were scored."""
+        """Return [N], the nodes that passed kube-scheduler's filters and were scored."""
         return self._mask
 
-    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
-        """Place the pod on a row, as kube-scheduler has; what becomes of it comes by `results`."""
-        node_name = self._state.names[row]
+    def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
+        """Place the pod on a node, as kube-scheduler has; what becomes of it comes by `results`."""
+        node_name = self._state.names[node_index]
         self._state.assume(pod, node_name, gpus, self.now_s())
         self._flights[pod.uid] = (pod, node_name, time.monotonic())
         return node_name
@@ -174,8 +174,8 @@ class PluginCluster:
                 raise ValueError(f"number {change.number} of a node is negative")
             node = node_from_api(change.node)
             self._names[change.number] = node.name
-            row = state.index.get(node.name)
-            if row is None or replace(state.nodes[row], resource_version=node.resource_version) != node:
+            node_index = state.index.get(node.name)
+            if node_index is None or replace(state.nodes[node_index], resource_version=node.resource_version) != node:
                 state.upsert_node(node)  # not for a heartbeat
         for uid in changes.gone_pods:
             state.remove_pod(uid)
@@ -202,38 +202,38 @@ class PluginCluster:
             self._state.remove_pod(uid)
         for name in self._state.index.keys() - nodes:
             self._state.remove_node(name)
-        self._rows_of = -1
+        self._indices_of = -1
         return True
 
     def _choose(self, choice: TakenChoice) -> Pod:
         state = self._state
         seen = see_pod(choice.pod)
         pod = replace(seen.pod, node_name="") if seen.pod.node_name else seen.pod
-        row = state.index[self._names[choice.node]]
+        node_index = state.index[self._names[choice.node]]
         if pod.uid in state.placements:  # of an attempt before
             state.remove_pod(pod.uid)
-        self._mask = self._rows_in(choice.mask)
-        self._mask[row] = True
+        self._mask = self._nodes_in(choice.mask)
+        self._mask[node_index] = True
         self._pending, self.weights = choice.pending, choice.weights
         self.lost += choice.lost
-        self.decision = Decision(row, info={"explored": 1.0} if choice.explored else {}, by=choice.by)
+        self.decision = Decision(node_index, info={"explored": 1.0} if choice.explored else {}, by=choice.by)
         return pod
 
-    def _rows_in(self, mask: bytes) -> npt.NDArray[np.bool_]:
+    def _nodes_in(self, mask: bytes) -> npt.NDArray[np.bool_]:
         """Return bool [N]: the nodes whose bit is set in a message's mask."""
         state = self._state
-        if self._rows_of != state.topology_generation:
-            self._rows = np.full(max(self._names, default=-1) + 1, -1, dtype=np.int64)
+        if self._indices_of != state.topology_generation:
+            self._indices = np.full(max(self._names, default=-1) + 1, -1, dtype=np.int64)
             for number, name in self._names.items():
-                self._rows[number] = state.index[name]
-            self._rows_of = state.topology_generation
+                self._indices[number] = state.index[name]
+            self._indices_of = state.topology_generation
         numbers = np.flatnonzero(np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little"))
-        known = numbers < len(self._rows)
-        known[known] = self._rows[numbers[known]] >= 0
+        known = numbers < len(self._indices)
+        known[known] = self._indices[numbers[known]] >= 0
         if not known.all():
             raise ValueError(f"node {int(numbers[~known][0])} of a mask is not known")
         found = np.zeros(len(state), dtype=np.bool_)
-        found[self._rows[numbers]] = True
+        found[self._indices[numbers]] = True
         return found
 
     def _settle(self, bind: Bind) -> None:

@@ -68,7 +68,7 @@ class LifetimeRule:
         self._usual = GpuPolicy("best-fit", "best-fit", options, scores.best_fit)
 
     def act(self, context: Context) -> Decision:
-        """Choose a row and, where the usual score chose one, the device."""
+        """Choose a node and, where the usual score chose one, the device."""
         return self._usual.take(self.scores(context), context)
 
     def scores(self, context: Context) -> FloatArray:

@@ -2,7 +2,7 @@
 
 `kube-scheduler:FILE.yaml` is kube-scheduler with a configuration (`aaml.policies.kube_scores.profile`).
 
-A policy is a function that gives each row a score, float [N], or a class with `act(context)`:
+A policy is a function that gives each node a score, float [N], or a class with `act(context)`:
 
     from aaml.policies.registry import register_policy
 
@@ -177,7 +177,7 @@ def register_reward(name: str) -> Callable[[Anything], Anything]:
     """Register a reward under a name.
 
     It is one of three things. For a function `potential(state) -> float` the reward is how much it rises. A function
-    `value(context, node) -> float` is called when the pod is on the row, and its value is the reward. A class has
+    `value(context, node) -> float` is called when the pod is on the node, and its value is the reward. A class has
     `before(context)` and `after(context, node) -> float`.
     """
 

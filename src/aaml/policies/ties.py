@@ -3,4 +3,4 @@
 from typing import Literal
 
 TieBreak = Literal["fixed", "name", "random"]
-"""The first node in a fixed order (of rows, or the order that a benchmark's seed gives), the smallest name, or any."""
+"""The first node in a fixed order (by index, or the order that a benchmark's seed gives), the smallest name, or any."""

@@ -15,8 +15,8 @@ class Reward(Protocol):
         """Remember what is needed of the state before."""
         ...
 
-    def after(self, context: Context, row: int) -> float:
-        """Return the reward; `context.state` holds the pod on `row` now."""
+    def after(self, context: Context, node_index: int) -> float:
+        """Return the reward; `context.state` holds the pod on `node_index` now."""
         ...
 
 
@@ -53,14 +53,16 @@ class SchedulingCycle:
         )
 
     def finish(self, context: Context, decision: Decision) -> Outcome:
-        """Carry a decision out. Raises ValueError for a row that is not feasible: a policy must respect the mask."""
-        if decision.row is None:
+        """Carry a decision out. Raises ValueError for a node that is not feasible: a policy must respect the mask."""
+        if decision.node_index is None:
             self.cluster.defer(context.pod)
             return Outcome("declined")
-        if not context.mask[decision.row]:
-            raise ValueError(f"the policy chose node index {decision.row} for {context.pod.key}, which is not feasible")
+        if not context.mask[decision.node_index]:
+            raise ValueError(
+                f"the policy chose node index {decision.node_index} for {context.pod.key}, which is not feasible"
+            )
         if self.reward is None:
-            return Outcome("assumed", 0.0, self.cluster.bind(context.pod, decision.row, decision.gpus))
+            return Outcome("assumed", 0.0, self.cluster.bind(context.pod, decision.node_index, decision.gpus))
         self.reward.before(context)
-        node_name = self.cluster.bind(context.pod, decision.row, decision.gpus)
-        return Outcome("assumed", self.reward.after(context, decision.row), node_name)
+        node_name = self.cluster.bind(context.pod, decision.node_index, decision.gpus)
+        return Outcome("assumed", self.reward.after(context, decision.node_index), node_name)

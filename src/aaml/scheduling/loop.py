@@ -78,14 +78,14 @@ class _PendingStep:
 
     def complete(self) -> Step | None:
         """Return the step, None while its bind or continuation is awaited."""
-        row = self.decision.row
-        if self.bind is None or self.ending is None or row is None:
+        node_index = self.decision.node_index
+        if self.bind is None or self.ending is None or node_index is None:
             return None
         outcome = Outcome(self.bind, after_bind(self.outcome.reward, self.bind), self.outcome.node_name)
         transition = None
         if self.observation is not None:
             transition = Transition(
-                self.observation, row, outcome.reward, self.next_observation,
+                self.observation, node_index, outcome.reward, self.next_observation,
                 self.ending == "terminated", self.ending == "truncated", self.decision.info,
             )  # fmt: skip
         return Step(self.pod, self.decision, outcome, transition)
@@ -130,7 +130,7 @@ class SchedulingLoop:
         """Yield what happens until `stop()` is true or the cluster is exhausted; binds in flight are awaited then.
 
         Close the iterator (`contextlib.closing`) where it may be left early: binds in flight are awaited then too.
-        Raises ValueError when the policy chooses a row that is not feasible, `UserError` when it returns no Decision.
+        Raises ValueError when the policy chooses a node that is not feasible, `UserError` when it returns no Decision.
         """
         cluster, cycle, idle_since = self._cycle.cluster, self._cycle, time.monotonic()
         try:

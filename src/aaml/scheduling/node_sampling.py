@@ -27,15 +27,15 @@ class NodeSampling:
         share = self.percentage or max(50 - nodes // 125, _AT_LEAST_PERCENT)
         return nodes if share >= ALL else max(nodes * share // 100, min(_AT_LEAST, nodes))
 
-    def rows(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-        """Return the rows to score of those in `mask` [N] where the pod may go; the next call goes on after them."""
-        rows = next_feasible(mask, self.start, self.enough(len(mask)))
-        self.start = (int(rows[-1]) + 1) % len(mask)
-        return rows
+    def node_indices(self, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+        """Return the nodes to score of those in `mask` [N] where the pod may go; the next call goes on after them."""
+        node_indices = next_feasible(mask, self.start, self.enough(len(mask)))
+        self.start = (int(node_indices[-1]) + 1) % len(mask)
+        return node_indices
 
 
 def next_feasible(mask: npt.NDArray[np.bool_], start: int, count: int) -> npt.NDArray[np.intp]:
-    """Return the first `count` rows of `mask` [N] that are feasible from row `start` on, and on from row 0."""
+    """Return the first `count` feasible nodes of `mask` [N] from index `start` on, and on from 0."""
     feasible = np.flatnonzero(mask)
     if len(feasible) <= count:
         return feasible

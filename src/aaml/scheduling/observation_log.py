@@ -1,6 +1,6 @@
 """ObservationLog: what was seen at one decision after the other, each kept as its difference from the one before.
 
-An observation of 1,000 nodes has 150 KB, and from one decision to the next a row or two of the cluster change: these
+An observation of 1,000 nodes has 150 KB, and from one decision to the next a node or two of the cluster change: these
 are kept, and features are computed from them again when a learner asks for them.
 """
 
@@ -153,10 +153,10 @@ class Recalled:
 
 
 class Recaller:
-    """Gives the raw observations of a log as features, and holds those of the last `rows` nodes or so."""
+    """Gives the raw observations of a log as features, and holds those of the last `nodes` nodes or so."""
 
-    def __init__(self, log: ObservationLog, rows: int) -> None:
-        self._log, self._rows = log, rows
+    def __init__(self, log: ObservationLog, nodes: int) -> None:
+        self._log, self._nodes = log, nodes
         self._known: dict[int, Recalled] = {}
         self._computed: dict[int, Observation] = {}
 
@@ -171,7 +171,7 @@ class Recaller:
         found = self._computed.get(number)
         if found is None:
             found = self._log.read(number).observation()
-            while self._computed and (len(self._computed) + 1) * len(found.mask) > self._rows:
+            while self._computed and (len(self._computed) + 1) * len(found.mask) > self._nodes:
                 del self._computed[next(iter(self._computed))]
             self._computed[number] = found
         return found

@@ -21,13 +21,13 @@ OutcomeKind = Literal["assumed", "unschedulable", "declined", "bound", "conflict
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A policy's choice: a row of the cluster state, or `None` to leave the pod pending.
+    """A policy's choice: the index of a node in the cluster state, or `None` to leave the pod pending.
 
     `gpus` None takes the best-fitting devices. `info` holds what the policy wants remembered (exploration, value ...).
     `by` names who decided in the policy's place, "" where it did itself.
     """
 
-    row: int | None
+    node_index: int | None
     gpus: tuple[int, ...] | None = None
     info: Mapping[str, float] = field(default_factory=dict)
     by: str = ""
@@ -115,7 +115,7 @@ class Policy(Protocol):
         ...
 
     def act(self, context: "Context") -> Decision:
-        """Choose among the rows where `context.mask` is True (there is at least one)."""
+        """Choose among the nodes where `context.mask` is True (there is at least one)."""
         ...
 
 
@@ -129,7 +129,7 @@ class Ranker(Policy, Protocol):
     """A policy that grades every node, as an extender or a score service must."""
 
     def scores(self, context: "Context") -> npt.NDArray[np.float64]:
-        """Return [N] grades, higher is better; rows outside the mask may hold anything."""
+        """Return [N] grades, higher is better; nodes outside the mask may hold anything."""
         ...
 
 
@@ -143,18 +143,18 @@ class Itemising(Ranker, Protocol):
         ...
 
     def terms(self, context: "Context") -> Mapping[str, npt.NDArray[np.float64]]:
-        """Return the terms by name, each [N]; those of a feasible row add up to its score."""
+        """Return the terms by name, each [N]; those of a feasible node add up to its score."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Where a pod may go: P pairs of a node's row and a device (-1 where the pod takes no part of one), with scores.
+    """Where a pod may go: P pairs of a node's index and a device (-1 where the pod takes no part of one), with scores.
 
     Devices that are alike on a node count as one, the first. `terms` add up to `scores`.
     """
 
-    rows: npt.NDArray[np.int64]
+    node_indices: npt.NDArray[np.int64]
     devices: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float64]
     terms: Mapping[str, npt.NDArray[np.float64]]
@@ -261,11 +261,11 @@ class Cluster(Protocol):
         ...
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], which rows pass every filter."""
+        """Return [N], which nodes pass every filter."""
         ...
 
-    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
-        """Assume the pod on a row, send the bind, and return the node's name; the result comes by `results`."""
+    def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
+        """Assume the pod on a node, send the bind, and return the node's name; the result comes by `results`."""
         ...
 
     def reject(self, pod: Pod) -> None:

@@ -90,8 +90,8 @@ def attempt(
         reasons[NO_VICTIMS] += potential.size  # nobody to be looked at, and no copy of the cluster to be made
         potential = potential[:0]
     imagined = state.fork() if potential.size else state
-    for row in np.roll(potential, -offset):
-        found = _victims_on(imagined, int(row), pod, budgets)
+    for node_index in np.roll(potential, -offset):
+        found = _victims_on(imagined, int(node_index), pod, budgets)
         if isinstance(found, Preemption):
             candidates.append(found)
             if len(candidates) >= enough and any(not each.violations for each in candidates):
@@ -134,31 +134,33 @@ def _harm(candidate: Preemption) -> tuple[float, ...]:
 
 
 def _victims_on(
-    imagined: ClusterState, row: int, pod: Pod, budgets: Sequence[DisruptionBudget]
+    imagined: ClusterState, node_index: int, pod: Pod, budgets: Sequence[DisruptionBudget]
 ) -> Preemption | tuple[str, ...]:
     """Return the fewest and least important pods whose leaving makes room, or the reasons why that is impossible.
 
     All less important pods are taken away, and then given back one by one while the pod still fits: first those whose
     leaving breaks a budget, and more important ones before others. The state is as before when this returns.
     """
-    name = imagined.names[row]
+    name = imagined.names[node_index]
     possible = [
-        imagined.placements[uid] for uid, other in imagined.node_pods[row].items() if other.priority < pod.priority
+        imagined.placements[uid]
+        for uid, other in imagined.node_pods[node_index].items()
+        if other.priority < pod.priority
     ]
     if not possible:
         return (NO_VICTIMS,)
     for placement in possible:
         imagined.remove_pod(placement.pod.uid)
     try:
-        if not _fits(imagined, row, pod):
-            return _reasons(imagined, row, pod)
+        if not _fits(imagined, node_index, pod):
+            return _reasons(imagined, node_index, pod)
         possible.sort(key=lambda placement: importance(placement.pod))
         protected, free = _split_by_budget(possible, budgets)
         victims: list[Placement] = []
         violations = 0
         for placement in (*protected, *free):
             imagined.assume(placement.pod, name, placement.gpus, placement.since_s)
-            if not _fits(imagined, row, pod):
+            if not _fits(imagined, node_index, pod):
                 imagined.remove_pod(placement.pod.uid)
                 victims.append(placement)
                 violations += placement in protected
@@ -173,18 +175,18 @@ def _victims_on(
     return Preemption(name, tuple(ordered), violations, withdrawn)
 
 
-def _fits(imagined: ClusterState, row: int, pod: Pod) -> bool:
-    if any(imagined.index.get(where) == row for _, where in imagined.nominated.values()):
-        return bool(feasible(imagined, pod).mask[row])
-    return bool(passing(FilterIndex.of(imagined), pod)[row])
+def _fits(imagined: ClusterState, node_index: int, pod: Pod) -> bool:
+    if any(imagined.index.get(where) == node_index for _, where in imagined.nominated.values()):
+        return bool(feasible(imagined, pod).mask[node_index])
+    return bool(passing(FilterIndex.of(imagined), pod)[node_index])
 
 
-def _reasons(imagined: ClusterState, row: int, pod: Pod) -> tuple[str, ...]:
+def _reasons(imagined: ClusterState, node_index: int, pod: Pod) -> tuple[str, ...]:
     only = np.zeros(len(imagined), dtype=np.bool_)
-    only[row] = True
-    found = diagnose(FilterIndex.of(imagined), pod, only).by_node[row]
+    only[node_index] = True
+    found = diagnose(FilterIndex.of(imagined), pod, only).by_node[node_index]
     # Only the pods nominated to the node are in the way then.
-    return found or feasible(imagined, pod).diagnosis.by_node[row]
+    return found or feasible(imagined, pod).diagnosis.by_node[node_index]
 
 
 def _split_by_budget(

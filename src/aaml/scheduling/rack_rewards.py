@@ -18,7 +18,7 @@ _CLIP = 2.0
 
 
 def rack_of(state: ClusterState) -> npt.NDArray[np.int64]:
-    """Return int64 [N], the number of each row's rack."""
+    """Return int64 [N], the number of each node's rack."""
     names = [node.labels.get(RACK_LABEL) or f"node:{node.name}" for node in state.nodes]
     return np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
@@ -46,7 +46,7 @@ class RackSpread:
         """Remember the deviation."""
         self._before = float(rack_use(context.state).std())
 
-    def after(self, context: Context, row: int) -> float:  # noqa: ARG002
+    def after(self, context: Context, node_index: int) -> float:  # noqa: ARG002
         """Return the fall in units of what the pod could change at most."""
         state, use = context.state, rack_use(context.state)
         offered = float(state.allocatable[state.capacity, CPU_COLUMN].sum()) / max(len(use), 1)
@@ -68,7 +68,7 @@ class GangRack:
     def before(self, context: Context) -> None:
         """Nothing to remember."""
 
-    def after(self, context: Context, row: int) -> float:
+    def after(self, context: Context, node_index: int) -> float:
         """Return the share."""
         pod, state = context.pod, context.state
         if not pod.gang:
@@ -79,4 +79,4 @@ class GangRack:
             for placement in state.placements.values()
             if placement.pod.gang == pod.gang and placement.pod.uid != pod.uid
         ]
-        return float(np.mean(np.asarray(others) == racks[row])) if others else 1.0
+        return float(np.mean(np.asarray(others) == racks[node_index])) if others else 1.0

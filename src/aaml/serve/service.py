@@ -104,9 +104,9 @@ def grader(policy: Policy) -> Callable[[Context], npt.NDArray[np.float64]]:
 
     def by_choice(context: Context) -> npt.NDArray[np.float64]:
         grades = np.zeros(len(context.mask))
-        row = policy.act(context).row
-        if row is not None:
-            grades[row] = 1.0
+        node_index = policy.act(context).node_index
+        if node_index is not None:
+            grades[node_index] = 1.0
         return grades
 
     return by_choice
@@ -154,14 +154,14 @@ class SchedulingService:
         """Return a score of 0 to 10 for each candidate; a node that is not known yet gets 0."""
         view, pod = self._watched(), self._readers.pod(bytes(args.pod))
         names, index = self._candidates(args), view.state.index
-        rows = np.array([index.get(name, -1) for name in names], dtype=np.int64)
-        known = rows >= 0
+        node_indices = np.array([index.get(name, -1) for name in names], dtype=np.int64)
+        known = node_indices >= 0
         grades = np.zeros(len(names), dtype=np.int64)
         if known.any():
             mask = np.zeros(len(view.state), dtype=np.bool_)
-            mask[rows[known]] = True
+            mask[node_indices[known]] = True
             scores = self._grades(view.state, pod, mask)
-            grades[known] = spread(scores[rows[known]], MAX_EXTENDER_SCORE, unique=True)
+            grades[known] = spread(scores[node_indices[known]], MAX_EXTENDER_SCORE, unique=True)
         return list(map(HostPriority, names, grades.tolist()))
 
     def bind(self, args: ExtenderBindingArgs) -> ExtenderBindingResult:

@@ -173,15 +173,15 @@ class SimCluster:
         return len(self.journal.waiting_since_s) - (self._flight is not None)
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], which rows pass the filters."""
+        """Return [N], which nodes pass the filters."""
         return self._feasible(self._state, pod)
 
-    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
+    def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
         """Place the pod that was handed out and return the node's name. Raises RuntimeError for any other pod."""
         flight = self._current(pod)
-        name = self._state.names[row]
+        name = self._state.names[node_index]
         if pod.volumes.unbound:
-            plan = plan_volumes(self._state, pod, row)
+            plan = plan_volumes(self._state, pod, node_index)
             plan.reserve(self._state, name)
             flight.volumes += (plan,)
         self._state.assume(pod, name, gpus, self._now_s)
@@ -317,17 +317,17 @@ class SimCluster:
         """Let a pod wait that was displaced, as it was or as its owner makes it anew."""
         self._wait(pod)
 
-    def migrate(self, uid: str, row: int, gpus: tuple[int, ...] | None = None) -> bool:
-        """Move a running pod to another row, as a descheduler or defragmenter does; its lifetime goes on.
+    def migrate(self, uid: str, node_index: int, gpus: tuple[int, ...] | None = None) -> bool:
+        """Move a running pod to another node, as a descheduler or defragmenter does; its lifetime goes on.
 
-        Returns False, leaving all as it was, when the filters refuse that row. KeyError when the pod does not run.
+        Returns False, leaving all as it was, when the filters refuse that node. KeyError when the pod does not run.
         """
         placement = self._state.placements[uid]
         self._state.remove_pod(uid)
-        if not self._feasible(self._state, placement.pod)[row]:
+        if not self._feasible(self._state, placement.pod)[node_index]:
             self._state.assume(placement.pod, placement.node_name, placement.gpus, placement.since_s)
             return False
-        self._state.assume(placement.pod, self._state.names[row], gpus, placement.since_s)
+        self._state.assume(placement.pod, self._state.names[node_index], gpus, placement.since_s)
         self.journal.counts["migrated"] += 1
         self._queue.on_event("pod_delete", placement.pod)
         return True
@@ -464,12 +464,12 @@ class SimCluster:
                 self._cordon(name, on=on)
             case Drain(name=name):
                 self._cordon(name, on=True)
-                for uid in list(self._state.node_pods[self._row(name)]):
+                for uid in list(self._state.node_pods[self._node_index(name)]):
                     self.evict(uid)
             case RemoveNode(name=name):
-                for uid in list(self._state.node_pods[self._row(name)]):
+                for uid in list(self._state.node_pods[self._node_index(name)]):
                     self.evict(uid)
-                node = self._state.nodes[self._row(name)]
+                node = self._state.nodes[self._node_index(name)]
                 self._state.remove_node(name)
                 self._queue.on_event("node_delete", node)
             case DeletePod(uid=uid):
@@ -486,13 +486,13 @@ class SimCluster:
             self._departures[pod.uid] = self._push(self._now_s + pod.lifetime_s, _DEPARTURE, pod.uid)
         self._queue.on_event("pod_add", pod)
 
-    def _row(self, name: str) -> int:
+    def _node_index(self, name: str) -> int:
         if name not in self._state.index:
             raise ValueError(f"node {name} is not in the cluster at {self._now_s} s")
         return self._state.index[name]
 
     def _cordon(self, name: str, *, on: bool) -> None:
-        before = self._state.nodes[self._row(name)]
+        before = self._state.nodes[self._node_index(name)]
         node = replace(before, unschedulable=on)
         self._state.upsert_node(node)
         self._queue.on_event("node_update", node, before)

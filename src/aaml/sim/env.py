@@ -28,7 +28,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     """Place one pod after the other on the nodes of a simulated cluster.
 
     ## Action
-    `Discrete(N)`: the node (row) for the pod. Only rows where the mask is 1 are feasible; the mask is in
+    `Discrete(N)`: the index of the node for the pod. Only nodes where the mask is 1 are feasible; the mask is in
     `info["action_mask"]` (int8 [N]) and from `action_masks()` (bool [N], as sb3-contrib asks for it). An infeasible
     action places nothing, earns -1, sets `info["infeasible"]`, and the pod is tried again after the next event.
 
@@ -37,7 +37,7 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
     F of a node, K of the pod on a node, P of the pod and the k pods that follow it).
 
     ==========  ==================================================================================================
-    "flat"      `Box` float32 [N F + N K + P]: nodes, then pairs (both row by row), then the pod
+    "flat"      `Box` float32 [N F + N K + P]: nodes, then pairs (both node by node), then the pod
     "dict"      `Dict`: `nodes` [N, F], `pairs` [N, K], `pod` [P] float32, `mask` int8 [N]
     "graph"     `Graph`: vertices are the N nodes and then the hubs (control plane, racks), features float32
                 [F + K + P]: a node's F and K with P zeros; a hub's F + K zeros with the pod's P; edges both ways
@@ -118,9 +118,9 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         shown = self.task.lookahead if lookahead is None else lookahead
         self.observation_spec = ObservationSpec(shown, lifetimes, topology == "rack", meter)
         make_reward(self.reward, self._reward_options)  # a wrong name is told here rather than at the first reset
-        self._rows = len(probe.state)
-        self.action_space = spaces.Discrete(self._rows)
-        self.observation_space = _space(observation, self._rows, self.observation_spec.pod_size)
+        self._nodes = len(probe.state)
+        self.action_space = spaces.Discrete(self._nodes)
+        self.observation_space = _space(observation, self._nodes, self.observation_spec.pod_size)
         self._cycle: SchedulingCycle | None = None
         self._context: Context | None = None
         self._steps = 0
@@ -148,15 +148,15 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         return self._observe(), self._info()
 
     def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Place the pod on a row. Raises RuntimeError when no episode is under way."""
+        """Place the pod on a node. Raises RuntimeError when no episode is under way."""
         context = self._context
         if context is None:
             raise RuntimeError("no pod waits for a decision: call reset() first")
-        row = int(action)
-        if not 0 <= row < self._rows:
-            raise ValueError(f"action {row} is outside Discrete({self._rows})")
-        feasible = bool(context.mask[row])
-        outcome = self._running.finish(context, Decision(row if feasible else None))
+        node_index = int(action)
+        if not 0 <= node_index < self._nodes:
+            raise ValueError(f"action {node_index} is outside Discrete({self._nodes})")
+        feasible = bool(context.mask[node_index])
+        outcome = self._running.finish(context, Decision(node_index if feasible else None))
         reward = outcome.reward if feasible else nothing_placed()
         self.cluster.results()  # nobody else takes them, and they would pile up
         self._steps += 1
@@ -172,8 +172,8 @@ class ClusterEnv(gymnasium.Env[Any, np.int64]):
         return self._observe(), reward, terminated, truncated, info
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """Return bool [N], the feasible rows for the current pod; all False when the episode is over."""
-        return np.zeros(self._rows, dtype=np.bool_) if self._context is None else self._context.mask.copy()
+        """Return bool [N], the feasible nodes for the current pod; all False when the episode is over."""
+        return np.zeros(self._nodes, dtype=np.bool_) if self._context is None else self._context.mask.copy()
 
     def render(self) -> Any:
         """Return the cluster as text ("ansi") or uint8 [H, W, 3] ("rgb_array"); None without a render mode."""
@@ -220,17 +220,17 @@ def _box(*shape: int) -> spaces.Box:
     return spaces.Box(-FEATURE_LIMIT, FEATURE_LIMIT, shape, np.float32)
 
 
-def _space(mode: ObservationMode, rows: int, pod_size: int) -> spaces.Space[Any]:
+def _space(mode: ObservationMode, nodes: int, pod_size: int) -> spaces.Space[Any]:
     features, pairs = len(NODE_FEATURES), len(PAIR_FEATURES)
     if mode == "flat":
-        return _box(rows * (features + pairs) + pod_size)
+        return _box(nodes * (features + pairs) + pod_size)
     if mode == "dict":
         return spaces.Dict(
             {
-                "nodes": _box(rows, features),
-                "pairs": _box(rows, pairs),
+                "nodes": _box(nodes, features),
+                "pairs": _box(nodes, pairs),
                 "pod": _box(pod_size),
-                "mask": spaces.MultiBinary(rows),
+                "mask": spaces.MultiBinary(nodes),
             }
         )
     return spaces.Graph(_box(features + pairs + pod_size), edge_space=spaces.Box(0.0, 1.0, (1,), np.float32))

@@ -53,8 +53,8 @@ class OpenbResult:
     """The curves of a run: float64 [131], column X averages the arrivals where X percent of the capacity had arrived.
 
     `allocation` and `frag_amount` are percent of all GPU capacity, `frag_ratio` is percent of the free one; `failed`
-    pods fitted nowhere. `nodes` int32 [T] is the row chosen per arrival, -1 for failed ones. `seconds` is the
-    simulation alone.
+    pods fitted nowhere. `nodes` int32 [T] has the index of the chosen node per arrival, -1 for failed ones. `seconds`
+    is the simulation alone.
     """
 
     trace: str
@@ -112,7 +112,7 @@ def _prepared(folder: Path, trace: str, seed: int, tune: float) -> Prepared:
     capacity = 1000 * int(arrays.gpu_count.sum())
     arrived = np.cumsum(shapes[arrivals, SHAPE_COUNT] * shapes[arrivals, SHAPE_MILLI])
     name_rank = np.empty(len(nodes), dtype=np.int64)
-    name_rank[sorted(range(len(nodes)), key=lambda row: nodes[row].name)] = np.arange(len(nodes))
+    name_rank[sorted(range(len(nodes)), key=lambda node_index: nodes[node_index].name)] = np.arange(len(nodes))
     return Prepared(
         arrays, models, workload.pods, shapes, arrivals, workload.node_rank, name_rank, typical,
         fragment_tables(typical, models, arrays.gpu.shape[1]),
@@ -203,22 +203,22 @@ def run_openb_policy(
     nodes, pods = load_nodes(), load_pods(trace)
     order = np.argsort(prepared.node_rank)
     arrays = NodeArrays(*(np.ascontiguousarray(array[order]) for array in prepared.arrays))
-    state, spec = ClusterState(nodes[row] for row in order), spec_of(policy)
+    state, spec = ClusterState(nodes[node_index] for node_index in order), spec_of(policy)
 
     def choose(step: int, mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
         pod = replace(pods[prepared.pods[step]], uid=str(step))
         decision = policy.act(Context(state, pod, mask, spec))
-        if decision.row is None:
+        if decision.node_index is None:
             return -1, -1
         share = pod.gpu.count == 1 and 0 < pod.gpu.milli < DEVICE_MILLI
-        placement = state.assume(pod, state.names[decision.row], decision.gpus if share else None)
-        return decision.row, placement.gpus[0] if share else -1
+        placement = state.assume(pod, state.names[decision.node_index], decision.gpus if share else None)
+        return decision.node_index, placement.gpus[0] if share else -1
 
     started = time.perf_counter()
     episode = simulate_choices(choose, arrays, prepared.shapes, prepared.arrivals[:arrivals], prepared.tables)
     seconds = time.perf_counter() - started
-    rows = np.where(episode.node >= 0, order[episode.node], -1).astype(np.int32)
-    return _result(prepared, episode._replace(node=rows), seconds, trace, name or policy.name, tune, seed)
+    chosen = np.where(episode.node >= 0, order[episode.node], -1).astype(np.int32)
+    return _result(prepared, episode._replace(node=chosen), seconds, trace, name or policy.name, tune, seed)
 
 
 def _result(

@@ -32,11 +32,11 @@ def text(cluster: SimCluster, pod: Pod | None = None) -> str:
     state = cluster.state
     width = max([4, *map(len, state.names[:_MOST_LINES])])
     lines = [_headline(cluster), f"{'node':<{width}}  {'CPU':<{_BAR + 5}}  {'memory':<{_BAR + 5}}  pods  GPUs"]
-    for row, name in enumerate(state.names[:_MOST_LINES]):
-        cpu, memory = (state.requested[row, r] / max(state.allocatable[row, r], 1) for r in range(2))
-        pods = state.requested[row, PODS_COLUMN]
-        devices = "".join(_device(free) for free in state.gpu_free[row, : state.gpu_count[row]])
-        cordoned = "  cordoned" if state.unschedulable[row] else ""
+    for node_index, name in enumerate(state.names[:_MOST_LINES]):
+        cpu, memory = (state.requested[node_index, r] / max(state.allocatable[node_index, r], 1) for r in range(2))
+        pods = state.requested[node_index, PODS_COLUMN]
+        devices = "".join(_device(free) for free in state.gpu_free[node_index, : state.gpu_count[node_index]])
+        cordoned = "  cordoned" if state.unschedulable[node_index] else ""
         lines.append(f"{name:<{width}}  {_bar(cpu)}  {_bar(memory)}  {pods:>4}  {devices}{cordoned}".rstrip())
     if len(state) > _MOST_LINES:
         lines.append(f"... and {len(state) - _MOST_LINES} more nodes")

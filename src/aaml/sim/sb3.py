@@ -50,7 +50,7 @@ class Sb3VecEnv(VecEnv):
         return self._envs.reset(seed=first)[0]
 
     def step_async(self, actions: npt.NDArray[np.int64]) -> None:
-        """Keep the nodes (rows) that the pods go to, int64 [B]."""
+        """Keep the nodes that the pods go to, by index, int64 [B]."""
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]:

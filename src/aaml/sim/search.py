@@ -80,33 +80,33 @@ class Search:
 
     def choose(self, cluster: SimCluster, context: Context, rng: np.random.Generator) -> Decision:
         """Return the expert's choice for the pod that `cluster` has handed out; `cluster` is left as it is."""
-        rows = self._candidates(context)
-        if len(rows) == 1:
-            return Decision(rows[0])
-        values = np.array([self._values(cluster, context.pod, rows, rng) for _ in range(self.config.samples)])
+        node_indices = self._candidates(context)
+        if len(node_indices) == 1:
+            return Decision(node_indices[0])
+        values = np.array([self._values(cluster, context.pod, node_indices, rng) for _ in range(self.config.samples)])
         gain = values - values[:, :1]
         error = gain.std(axis=0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else 0.0
-        return Decision(rows[int(np.argmax(gain.mean(axis=0) - _CAUTION * error))])
+        return Decision(node_indices[int(np.argmax(gain.mean(axis=0) - _CAUTION * error))])
 
     def _candidates(self, context: Context) -> list[int]:
-        """Return rows, most wanted first."""
+        """Return node indices, most wanted first."""
         state, scores = context.state, np.where(context.mask, self._grade(context), -np.inf)
         found: dict[bytes, int] = {}
-        for row in np.argsort(-scores, kind="stable")[: int(context.mask.sum())].tolist():
-            parts = (state.allocatable[row], state.requested[row], state.gpu_free[row], scores[row])
-            found.setdefault(b"".join(np.asarray(part).tobytes() for part in parts), row)
+        for node_index in np.argsort(-scores, kind="stable")[: int(context.mask.sum())].tolist():
+            of_node = (array[node_index] for array in (state.allocatable, state.requested, state.gpu_free, scores))
+            found.setdefault(b"".join(np.asarray(part).tobytes() for part in of_node), node_index)
             if len(found) == self.config.candidates:
                 break
         return list(found.values())
 
-    def _values(self, cluster: SimCluster, pod: Pod, rows: list[int], rng: np.random.Generator) -> FloatArray:
-        """Return what each row is worth in one future, higher is better; 0 when no time passes in it."""
+    def _values(self, cluster: SimCluster, pod: Pod, node_indices: list[int], rng: np.random.Generator) -> FloatArray:
+        """Return what each node is worth in one future, higher is better; 0 when no time passes in it."""
         imagined = cluster.fork()
         self._future.imagine(imagined, self.config.horizon, rng)
         values = []
-        for row in rows:
+        for node_index in node_indices:
             twin = imagined.fork()
-            twin.bind(pod, row)
+            twin.bind(pod, node_index)
             for _ in SchedulingLoop(twin, self._rollout).events():
                 pass
             values.append(self._task.value(twin.metrics()))

@@ -260,8 +260,8 @@ class NodeSupply:
 
     def _evict(self, name: str) -> None:
         """Evict the pods of a node that may be: others are tried again, or are waited for."""
-        row, refused = self._cluster.state.index.get(name), False
-        for uid, pod in () if row is None else list(self._cluster.state.node_pods[row].items()):
+        node_index, refused = self._cluster.state.index.get(name), False
+        for uid, pod in () if node_index is None else list(self._cluster.state.node_pods[node_index].items()):
             if not self.seen.is_kept(pod) and uid not in self.seen.stopping:
                 refused |= not self._leaves(pod)
         if refused:
@@ -296,16 +296,16 @@ class NodeSupply:
 
     def _give_back(self, name: str) -> None:
         """Give a node back, if its pods are gone and it has been kept for long enough."""
-        now_s, row = self._cluster.now_s(), self._cluster.state.index.get(name)
+        now_s, node_index = self._cluster.now_s(), self._cluster.state.index.get(name)
         if now_s < self._draining_s[name] + self.times.min_drain_s or (
-            row is not None and self._cluster.state.node_pods[row]
+            node_index is not None and self._cluster.state.node_pods[node_index]
         ):
             return
         self.meter.hold(now_s)
         self.meter.gone(self.seen.nodes.pop(name))
         del self._draining_s[name]
         self.seen.changed_s = now_s
-        if row is not None:
+        if node_index is not None:
             self._cluster.happen(RemoveNode(now_s, name))
 
     def _look_at_budgets(self) -> None:
@@ -365,8 +365,8 @@ class _Devices(Mapping[str, npt.NDArray[np.int64]]):
         self._state = state
 
     def __getitem__(self, name: str) -> npt.NDArray[np.int64]:
-        row = self._state.index[name]
-        return self._state.gpu_free[row, : self._state.gpu_count[row]]
+        node_index = self._state.index[name]
+        return self._state.gpu_free[node_index, : self._state.gpu_count[node_index]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._state.names)

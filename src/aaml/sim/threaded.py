@@ -102,12 +102,12 @@ class ThreadedCluster:
         return self._sim.pending_count()
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], which rows pass the filters."""
+        """Return [N], which nodes pass the filters."""
         return self._sim.feasible(pod)
 
-    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
+    def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
         """Place the pod."""
-        return self._sim.bind(pod, row, gpus)
+        return self._sim.bind(pod, node_index, gpus)
 
     def reject(self, pod: Pod) -> None:
         """The pod fits nowhere now."""

@@ -109,7 +109,7 @@ class ClusterVectorEnv(VectorEnv[Any, npt.NDArray[np.int64], npt.NDArray[Any]]):
         return self._pack(self._batch.seen), step.reward.copy(), step.terminated, step.truncated, infos
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """Return bool [B, N], the feasible rows for the current pods."""
+        """Return bool [B, N], the feasible nodes for the current pods."""
         return self._batch.seen.mask.copy()
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  (as the base class has it)

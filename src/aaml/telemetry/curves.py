@@ -22,7 +22,7 @@ class Curves(Observer):
     =====================  ===========================================================================================
     1. CSR                 cumulative scheduling reward: the sum so far, of each bind once it has ended
     3. Cluster Variance    variance over the nodes of the requested fraction of CPU, the control plane left out
-    4. Actions             rows (node numbers) chosen, a histogram of each 50 decisions
+    4. Actions             indices of the chosen nodes, a histogram of each 50 decisions
     =====================  ===========================================================================================
 
     Decisions and binds are events with the decision's number, from 0, as `aaml explain` takes it. An attempt at a pod
@@ -34,7 +34,7 @@ class Curves(Observer):
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
-        self._rows: list[int] = []
+        self._nodes: list[int] = []
         self._binding: dict[str, int] = {}  # uid -> number of the decision
         self._completed = self._written = 0
         self.step = 0
@@ -60,9 +60,9 @@ class Curves(Observer):
         if self.step <= _ALL_UNTIL or self.step % _THEN_EVERY == 0:
             self.variance = usage(context.state).cpu_variance
             self._writer.scalar(CLUSTER_VARIANCE, self.variance, self.step)
-        if decision.row is not None:
-            self._rows.append(decision.row)
-        if len(self._rows) >= _ACTIONS_EVERY:
+        if decision.node_index is not None:
+            self._nodes.append(decision.node_index)
+        if len(self._nodes) >= _ACTIONS_EVERY:
             self._flush()
 
     def on_step(self, step: Step) -> None:
@@ -92,9 +92,9 @@ class Curves(Observer):
 
     def _flush(self) -> None:
         """Write the histogram of the decisions since the last one."""
-        if self._rows:
-            self._writer.histogram(ACTIONS, [float(row) for row in self._rows], self.step)
-            self._rows.clear()
+        if self._nodes:
+            self._writer.histogram(ACTIONS, [float(node_index) for node_index in self._nodes], self.step)
+            self._nodes.clear()
 
 
 class AgentCurves(NullWriter):

@@ -69,11 +69,11 @@ class RecordingWriter:
         if place is None or any(name not in state.index for name in self._names):
             self.skipped += 1
             return
-        rows = [state.index[name] for name in self._names]
+        node_indices = [state.index[name] for name in self._names]
         request = state.request_vector(pod)
-        before = state.requested[rows].copy()
+        before = state.requested[node_indices].copy()
         before[place] -= request
-        allocatable = np.maximum(state.allocatable[rows], 1)
+        allocatable = np.maximum(state.allocatable[node_indices], 1)
         columns = state.resource_index
         row: dict[str, object] = {
             "pod_name": pod.key,

@@ -66,17 +66,17 @@ class Snapshot:
         cpu, memory, pods = (state.resource_index[name] for name in (CPU, MEMORY, PODS))
         lines = tuple(
             NodeLine(
-                state.names[row], bool(state.unschedulable[row]), int(requested[pods]), int(offered[pods]),
+                state.names[i], bool(state.unschedulable[i]), int(requested[pods]), int(offered[pods]),
                 requested[cpu] / 1000, offered[cpu] / 1000, requested[memory] / _GIB, offered[memory] / _GIB,
-                devices - free / DEVICE_MILLI, devices, model.price(state.nodes[row]),
+                devices - free / DEVICE_MILLI, devices, model.price(state.nodes[i]),
             )
-            for row, (requested, offered, free, devices) in enumerate(
+            for i, (requested, offered, free, devices) in enumerate(
                 zip(
                     state.requested.tolist(), state.allocatable.tolist(), state.gpu_free.sum(axis=1).tolist(),
                     state.gpu_count.tolist(), strict=True,
                 )
             )
-            if shown[row]
+            if shown[i]
         )  # fmt: skip
         if run is not None:
             run.read()

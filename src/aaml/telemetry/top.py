@@ -74,8 +74,8 @@ def takes_pods(state: ClusterState) -> npt.NDArray[np.bool_]:
     That of kind or k3s has no such taint.
     """
     shown = state.capacity.copy()
-    for row in np.flatnonzero(~shown):
-        shown[row] = all(taint.effect == "PreferNoSchedule" for taint in state.nodes[row].taints)
+    for node_index in np.flatnonzero(~shown):
+        shown[node_index] = all(taint.effect == "PreferNoSchedule" for taint in state.nodes[node_index].taints)
     return shown
 
 
@@ -101,11 +101,11 @@ def render(
 def dollars(model: TopModel, state: ClusterState) -> tuple[float | None, float | None]:
     """Return what the nodes cost an hour, and an hour of a core that is requested on them; None where not known."""
     prices = [model.price(node) for node in state.nodes]
-    rows = [row for row, price in enumerate(prices) if price is not None]
-    if not rows:
+    node_indices = [node_index for node_index, price in enumerate(prices) if price is not None]
+    if not node_indices:
         return None, None
     total = sum(price for price in prices if price is not None)
-    cores = float(state.requested[rows, state.resource_index[CPU]].sum()) / _UNITS[CPU]
+    cores = float(state.requested[node_indices, state.resource_index[CPU]].sum()) / _UNITS[CPU]
     return total, total / cores if cores else None
 
 
@@ -131,13 +131,13 @@ def _wrapped(facts: Iterable[str], width: int) -> list[str]:
 
 
 def _head(model: TopModel, state: ClusterState, width: int) -> list[str]:
-    rows = takes_pods(state)
-    nodes, cordoned = int(rows.sum()), int((state.unschedulable & rows).sum())
+    node_indices = takes_pods(state)
+    nodes, cordoned = int(node_indices.sum()), int((state.unschedulable & node_indices).sum())
     an_hour, core = dollars(model, state)
     facts = [
         model.title,
         f"{nodes} nodes ({cordoned} cordoned: *)" if cordoned else f"{nodes} nodes",
-        f"{int(state.requested[rows, state.resource_index[PODS]].sum())} pods",
+        f"{int(state.requested[node_indices, state.resource_index[PODS]].sum())} pods",
         f"{model.pending} pending",
         f"{model.rate.per_s(model.clock()):.1f} placed/s",
         f"variance of CPU use {cpu_variance(state):.2g}",
@@ -147,14 +147,14 @@ def _head(model: TopModel, state: ClusterState, width: int) -> list[str]:
     lines = _wrapped(facts, width)
     for resource in (CPU, MEMORY):
         column = state.resource_index[resource]
-        offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
-        requested = float(state.requested[rows, column].sum()) / _UNITS[resource]
+        offered = float(state.allocatable[node_indices, column].sum()) / _UNITS[resource]
+        requested = float(state.requested[node_indices, column].sum()) / _UNITS[resource]
         share = requested / offered if offered else 0.0
         unit = "GiB" if resource == MEMORY else "cores"
         lines.append(f"{resource:<7} {_bar(share, 30)} {share:6.1%}   {requested:,.1f} of {offered:,.0f} {unit}")
-    devices = int(state.gpu_count[rows].sum())
+    devices = int(state.gpu_count[node_indices].sum())
     if devices:
-        share = 1.0 - float(state.gpu_free[rows].sum()) / (1000.0 * devices)
+        share = 1.0 - float(state.gpu_free[node_indices].sum()) / (1000.0 * devices)
         lines.append(f"{'gpu':<7} {_bar(share, 30)} {share:6.1%}   {share * devices:,.1f} of {devices} devices")
     return [*lines, ""]
 
@@ -173,28 +173,31 @@ def _tail(model: TopModel, run: "RunTail | None") -> list[str]:
 
 def _body(model: TopModel, state: ClusterState, room: int) -> "list[RenderableType]":
     """Return the tables for so many lines."""
-    rows = [int(row) for row in np.flatnonzero(takes_pods(state))]
+    node_indices = [int(node_index) for node_index in np.flatnonzero(takes_pods(state))]
     used = {resource: _used_fraction(state, resource) for resource in _RESOURCES}
-    prices = [model.price(state.nodes[row]) for row in range(len(state))]
-    if len(rows) + 1 <= room:
-        return [_grid("NODE", [_node(state, used, row, prices) for row in rows])]
+    prices = [model.price(state.nodes[node_index]) for node_index in range(len(state))]
+    if len(node_indices) + 1 <= room:
+        return [_grid("NODE", [_node(state, used, node_index, prices) for node_index in node_indices])]
     racks: dict[str, list[int]] = {}
-    for row in rows:
-        racks.setdefault(state.nodes[row].labels.get(RACK_LABEL, ""), []).append(row)
+    for node_index in node_indices:
+        racks.setdefault(state.nodes[node_index].labels.get(RACK_LABEL, ""), []).append(node_index)
     if 1 < len(racks) <= room - 1:
         names = sorted(racks, key=_natural)
         return [_grid("RACK", [_group(state, name or "(none)", racks[name], prices) for name in names])]
     quantiles = []
     for quantile, name in _QUANTILES:
-        shares = [float(np.quantile(used[resource][rows], quantile)) for resource in _RESOURCES]
+        shares = [float(np.quantile(used[resource][node_indices], quantile)) for resource in _RESOURCES]
         quantiles.append((name, *(f"{_bar(share)} {share:6.1%}" for share in shares)))
-    parts: list[RenderableType] = [_grid(f"OF {len(rows)} NODES", quantiles[: room - 1])]
+    parts: list[RenderableType] = [_grid(f"OF {len(node_indices)} NODES", quantiles[: room - 1])]
     left = room - len(quantiles) - 3  # less the two titles and the line between
     if left > 1:
-        order = sorted(rows, key=lambda row: (-used[CPU][row], state.names[row]))
+        order = sorted(node_indices, key=lambda node_index: (-used[CPU][node_index], state.names[node_index]))
         top = (left + 1) // 2
         shown = (*order[:top], *order[len(order) - (left - top) :])
-        parts += ["", _grid("MOST AND LEAST CPU USED", [_node(state, used, row, prices) for row in shown])]
+        parts += [
+            "",
+            _grid("MOST AND LEAST CPU USED", [_node(state, used, node_index, prices) for node_index in shown]),
+        ]
     return parts
 
 
@@ -215,34 +218,36 @@ def _grid(title: str, rows: Iterable[tuple[str, ...]]) -> Table:
 
 
 def _node(
-    state: ClusterState, used: dict[str, npt.NDArray[np.float64]], row: int, prices: Sequence[float | None]
+    state: ClusterState, used: dict[str, npt.NDArray[np.float64]], node_index: int, prices: Sequence[float | None]
 ) -> tuple[str, ...]:
-    name = state.names[row] + (" *" if state.unschedulable[row] else "")
-    return _cells(state, name, [row], {resource: float(values[row]) for resource, values in used.items()}, prices)
+    name = state.names[node_index] + (" *" if state.unschedulable[node_index] else "")
+    return _cells(
+        state, name, [node_index], {resource: float(values[node_index]) for resource, values in used.items()}, prices
+    )
 
 
-def _group(state: ClusterState, name: str, rows: list[int], prices: Sequence[float | None]) -> tuple[str, ...]:
+def _group(state: ClusterState, name: str, node_indices: list[int], prices: Sequence[float | None]) -> tuple[str, ...]:
     shares = {}
     for resource in _RESOURCES:
         column = state.resource_index[resource]
-        offered = int(state.allocatable[rows, column].sum())
-        shares[resource] = int(state.requested[rows, column].sum()) / offered if offered else 0.0
-    return _cells(state, f"{name} ({len(rows)} nodes)", rows, shares, prices)
+        offered = int(state.allocatable[node_indices, column].sum())
+        shares[resource] = int(state.requested[node_indices, column].sum()) / offered if offered else 0.0
+    return _cells(state, f"{name} ({len(node_indices)} nodes)", node_indices, shares, prices)
 
 
 def _cells(
-    state: ClusterState, name: str, rows: list[int], shares: dict[str, float], prices: Sequence[float | None]
+    state: ClusterState, name: str, node_indices: list[int], shares: dict[str, float], prices: Sequence[float | None]
 ) -> tuple[str, ...]:
     cells = []
     for resource in _RESOURCES:
         column = state.resource_index[resource]
-        requested = float(state.requested[rows, column].sum()) / _UNITS[resource]
-        offered = float(state.allocatable[rows, column].sum()) / _UNITS[resource]
+        requested = float(state.requested[node_indices, column].sum()) / _UNITS[resource]
+        offered = float(state.allocatable[node_indices, column].sum()) / _UNITS[resource]
         if resource == PODS:
             cells.append(f"{_bar(shares[resource])} {requested:.0f}/{offered:.0f}")
         else:
             cells.append(f"{_bar(shares[resource])} {requested:.1f}/{offered:.0f} {shares[resource]:.0%}")
-    known = [price for row in rows if (price := prices[row]) is not None]
+    known = [price for node_index in node_indices if (price := prices[node_index]) is not None]
     return (name, *cells, f"{sum(known):.3f}" if known else "")
 
 

@@ -111,7 +111,7 @@ def evaluate_in_lockstep(batch: Lockstep, choose: Choose, snapshot: Snapshot | N
     while batch.alive.any():
         choice = choose(batch)
         if snapshot is not None:
-            snapshot.rows += choice[batch.alive].tolist()
+            snapshot.chosen += choice[batch.alive].tolist()
             if batch.alive[0]:
                 snapshot.lapse.see(lambda: batch.seen.nodes[0, :nodes, [NODE.cpu_used, NODE.memory_used]].T)
         metrics |= {each.row: each.metrics for each in batch.step(choice).ended}

@@ -155,8 +155,8 @@ class Stream:
             match event:
                 case Step(transition=Transition() as transition):
                     completed.append(transition)
-                case Attempt(decision=Decision(row=row)):
-                    episode.actions.append(-1 if row is None else row)
+                case Attempt(decision=Decision(node_index=node_index)):
+                    episode.actions.append(-1 if node_index is None else node_index)
                     return completed
         self._episode = self._start(episode.number + 1)
         return completed

@@ -105,10 +105,10 @@ class RunFolder:
         height, width = image.shape[:2]
         self._board.image("Placement", buffer.getvalue(), width=width, height=height, step=step)
 
-    def show(self, rows: Sequence[int], lapse: Timelapse, step: int) -> None:
-        """Show in TensorBoard which rows validation's episodes chose, and what the first of them looked like."""
-        if rows:
-            self._board.histogram(ACTIONS, [float(row) for row in rows], step)
+    def show(self, chosen: Sequence[int], lapse: Timelapse, step: int) -> None:
+        """Show in TensorBoard which nodes validation's episodes chose, and what the first of them looked like."""
+        if chosen:
+            self._board.histogram(ACTIONS, [float(node_index) for node_index in chosen], step)
         self._board.timelapse(lapse, step)
 
     def graph(self, graph_def: bytes) -> None:

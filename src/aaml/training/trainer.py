@@ -67,7 +67,7 @@ def run_training(  # noqa: C901
             learner.save(folder)
         for curve, value in result.items():
             folder.writer.scalar(curve, value, now.step)
-        folder.show(validation.snapshot.rows, validation.snapshot.lapse, now.step)
+        folder.show(validation.snapshot.chosen, validation.snapshot.lapse, now.step)
         bar.set_postfix(now.facts(result))
         folder.write_resume({"progress": asdict(now), "learner": learner.state()})
 

@@ -25,18 +25,18 @@ VALIDATION_SEEDS = 1 << 30  # validation episodes have seeds from here on: apart
 
 
 class Snapshot(Observer):
-    """What episodes looked like: the rows chosen in all of them, and the use of nodes over the first one."""
+    """What episodes looked like: the nodes chosen in all of them, and the use of nodes over the first one."""
 
     def __init__(self) -> None:
-        self.rows: list[int] = []
+        self.chosen: list[int] = []
         self.lapse = Timelapse()
         self.episodes = 0
 
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Take one decision of the simulator; `context.state` holds its pod already."""
         del outcome
-        if decision.row is not None:
-            self.rows.append(decision.row)
+        if decision.node_index is not None:
+            self.chosen.append(decision.node_index)
         if not self.episodes:
             self.lapse.see(lambda: use_of_nodes(context.state))
 

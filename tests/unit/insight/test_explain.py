@@ -181,7 +181,7 @@ def test_a_formula_of_gpu_devices_is_taken_apart_on_each_node_and_device():
     policy = GpuFormula(parse("-gpu.device_left - 0.1 * gpu.whole_left * 8"), "rule", PolicyOptions(expected=[pod]))
     said = explain(Context(state, pod, feasible(state, pod).mask), policy)
     assert said.node == "b"
-    told = [(said.nodes[each.row], each.device, *each.parts.values(), each.score) for each in said.devices]
+    told = [(said.nodes[each.node_index], each.device, *each.parts.values(), each.score) for each in said.devices]
     assert [(node, device) for node, device, *_ in told] == [("a", 0), ("a", 1), ("b", 0)]
     assert np.array([numbers for _, _, *numbers in told]) == pytest.approx(
         np.array([(-0.2, -0.1, -0.3), (-0.7, 0.0, -0.7), (-0.1, 0.0, -0.1)])
@@ -192,7 +192,7 @@ def test_a_formula_of_gpu_devices_is_taken_apart_on_each_node_and_device():
     (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("b *"))
     assert lines[at + 1].split()[:3] == ["GPU", "0", "-0.1"]
     again = Explanation.from_dict(json.loads(json.dumps(said.to_dict(top=1))))
-    assert [(again.nodes[each.row], each.device) for each in again.devices] == [("b", 0)]
+    assert [(again.nodes[each.node_index], each.device) for each in again.devices] == [("b", 0)]
 
 
 def test_of_a_pod_with_whole_gpus_there_are_no_devices_to_tell():

@@ -38,7 +38,7 @@ def train(agent, make, start, stop):
     actions = []
     for i in range(start, stop):
         now, following = make.random(8, i), make.random(8, i + 1)
-        row = agent.act(context(now)).row
+        row = agent.act(context(now)).node_index
         actions.append(row)
         agent.observe(Transition(now, row, float(1.0 - now.pairs[row, 3]), following, truncated=i % 10 == 9))
         agent.learn()
@@ -51,19 +51,19 @@ def test_agents_choose_feasible_rows_only_and_are_agents(make, kind):
     assert isinstance(agent, Agent)
     for i in range(60):
         observation = make.random(9, i, feasible=0.2)
-        assert observation.mask[agent.act(context(observation)).row]
+        assert observation.mask[agent.act(context(observation)).node_index]
 
 
 @pytest.mark.parametrize("kind", LIVE)
 def test_an_agent_that_scores_some_nodes_takes_the_best_of_them(make, kind):
     agent, observation = new_policy(quick(kind), seed=1), make.random(300, 1, feasible=1.0)
     agent.score_some(NodeSampling(50))
-    chosen = [agent.act(context(observation)).row for _ in range(2)]
+    chosen = [agent.act(context(observation)).node_index for _ in range(2)]
     halves = np.arange(150), np.arange(150, 300)
     best = [half[agent.preferences(observation.of(half)).argmax()] for half in halves]
     assert chosen == best
     agent.score_some(None)
-    assert agent.act(context(observation)).row == agent.greedy(observation)
+    assert agent.act(context(observation)).node_index == agent.greedy(observation)
 
 
 @pytest.mark.parametrize("kind", ["acdqn", "acgnn"])
@@ -74,11 +74,11 @@ def test_an_actor_learns_from_the_chances_among_the_nodes_that_it_scored(make, k
     decisions = [agent.act(context(observation)) for observation in seen[:3]]
     assert [decision.info for decision in decisions] == [{"scored_from": at, "scored": 150} for at in (0, 150, 0)]
     for number, decision in enumerate(decisions):
-        agent.observe(Transition(seen[number], decision.row, 1.0, seen[number + 1], info=decision.info))
+        agent.observe(Transition(seen[number], decision.node_index, 1.0, seen[number + 1], info=decision.info))
     (steps,) = agent._open.values()
     for step, observation, decision in zip(steps, seen, decisions, strict=False):
         assert len(step.observation.mask) == 150
-        assert np.array_equal(step.observation.nodes[step.action], observation.nodes[decision.row])
+        assert np.array_equal(step.observation.nodes[step.action], observation.nodes[decision.node_index])
     assert [step.next_observation for step in steps] == [steps[1].observation, steps[2].observation, seen[3]]
 
 
@@ -88,8 +88,10 @@ def test_an_actor_that_scores_some_nodes_learns_to_take_the_best_of_them(make):
     for number in range(400):
         now, following = make.random(300, number), make.random(300, number + 1)
         decision = agent.act(context(now))
-        reward = float(1.0 - now.pairs[decision.row, 3])
-        agent.observe(Transition(now, decision.row, reward, following, truncated=number % 10 == 9, info=decision.info))
+        reward = float(1.0 - now.pairs[decision.node_index, 3])
+        agent.observe(
+            Transition(now, decision.node_index, reward, following, truncated=number % 10 == 9, info=decision.info)
+        )
         agent.learn()
     assert np.corrcoef(agent.policy.preferences(unseen), unseen.pairs[:, 3])[0, 1] < -0.5
 
@@ -123,7 +125,9 @@ def test_the_curves_have_their_names(make, kind):
     names = set()
     for i in range(40):
         now = make.random(8, i)
-        agent.observe(Transition(now, agent.act(context(now)).row, 1.0, make.random(8, i + 1), truncated=i % 10 == 9))
+        agent.observe(
+            Transition(now, agent.act(context(now)).node_index, 1.0, make.random(8, i + 1), truncated=i % 10 == 9)
+        )
         names |= set(agent.learn())
     expected = {"1. CSR", "2. Loss/Train", "train/grad_norm"} if kind in {"dqn", "gnn"} else {
         "1. CSR", "2. Advantage", "5. Actor Loss", "6. Critic Loss", "train/approx_kl", "train/clip_fraction",
@@ -163,7 +167,7 @@ def test_exploration_falls_and_follows_the_heuristic_when_asked(make):
     agent = make_agent(quick("dqn", use_heuristic=True, init_epsi=1.0, epsi_decay=0.5, min_epsi=0.125), seed=1)
     observation = make.random(8, 0)
     least = int(np.where(observation.mask, observation.pairs[:, 1] + observation.pairs[:, 2], 9.0).argmin())
-    assert agent.act(context(observation)).row == least
+    assert agent.act(context(observation)).node_index == least
     for _ in range(10):
         agent.observe(Transition(observation, least, 0.0, observation))
     assert agent.epsilon == 0.125

@@ -65,13 +65,13 @@ def test_nodes_in_one_bin_are_one_choice_and_the_emptiest_takes_the_pod():
     seen = agent.observation_of(now)
     assert (seen.places, seen.choices) == ((1, 0, 1), (0, 1))
     agent.table[seen.key] = {0: [-1.0, 1.0], 1: [1.0, 1.0]}
-    assert agent.act(now).row == 2
+    assert agent.act(now).node_index == 2
     agent.table[seen.key] = {0: [1.0, 1.0], 1: [-1.0, 1.0]}
-    assert agent.act(now).row == 1
-    assert agent.act(context((9, 2, 10), mask=[True, False, False])).row == 0
+    assert agent.act(now).node_index == 1
+    assert agent.act(context((9, 2, 10), mask=[True, False, False])).node_index == 0
     other = QTableAgent(QTable(bins=4, takes="fullest"), learn=False)
     other.table[seen.key] = {0: [-1.0, 1.0], 1: [1.0, 1.0]}
-    assert other.act(now).row == 0
+    assert other.act(now).node_index == 0
 
 
 def test_a_node_that_is_all_free_is_none_that_is_nearly_so():
@@ -89,8 +89,8 @@ def test_demands_are_binned_and_pods_that_follow_are_shown_as_far_as_asked():
 def test_a_frozen_table_does_not_explore_and_a_learning_one_does():
     now = context((16, 2, 9))
     frozen, learning = QTableAgent(learn=False), QTableAgent(QTable(init_epsi=1.0, min_epsi=1.0))
-    assert len({frozen.act(now).row for _ in range(30)}) == 1
-    assert {learning.act(now).row for _ in range(60)} == {0, 1, 2}
+    assert len({frozen.act(now).node_index for _ in range(30)}) == 1
+    assert {learning.act(now).node_index for _ in range(60)} == {0, 1, 2}
 
 
 def test_a_table_comes_back_from_its_file_and_from_its_state(tmp_path):
@@ -100,11 +100,11 @@ def test_a_table_comes_back_from_its_file_and_from_its_state(tmp_path):
     (path,) = agent.save(str(tmp_path), "x")
     other = load_qtable(path)
     assert (other.table, other.config, other.learning) == (agent.table, agent.config, False)
-    assert other.act(now).row == 0  # the highest value is that of place 2, the emptiest node
+    assert other.act(now).node_index == 0  # the highest value is that of place 2, the emptiest node
     twin = QTableAgent(agent.config)
     twin.restore(json.loads(json.dumps(agent.state())))
     assert (twin.table, twin.epsilon, twin.decisions) == (agent.table, agent.epsilon, 3)
-    assert [twin.act(now).row for _ in range(20)] == [agent.act(now).row for _ in range(20)]
+    assert [twin.act(now).node_index for _ in range(20)] == [agent.act(now).node_index for _ in range(20)]
 
 
 @pytest.mark.parametrize(

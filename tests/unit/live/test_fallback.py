@@ -59,18 +59,18 @@ def fails(_context):
     ("act", "reason", "said"),
     [
         (fails, "error", r"RuntimeError: no idea"),
-        (lambda _: Decision(1), "row", r"row=1.*not feasible"),
-        (lambda _: Decision(2), "row", r"row=2.*not feasible"),
-        (lambda _: Decision(-1), "row", r"row=-1.*not feasible"),
-        (lambda _: Decision("n0"), "row", r"row='n0'.*not feasible"),
-        (lambda _: 0, "row", r"chose 0 "),
+        (lambda _: Decision(1), "infeasible", r"node_index=1.*not feasible"),
+        (lambda _: Decision(2), "infeasible", r"node_index=2.*not feasible"),
+        (lambda _: Decision(-1), "infeasible", r"node_index=-1.*not feasible"),
+        (lambda _: Decision("n0"), "infeasible", r"node_index='n0'.*not feasible"),
+        (lambda _: 0, "infeasible", r"chose 0 "),
     ],
 )
 def test_what_a_policy_cannot_decide_the_fallback_does_and_it_is_told_once(act, reason, said, caplog):
     counted = []
     guarded = with_fallback(Does(act), First(), count=counted.append)
     for _ in range(3):
-        assert guarded.act(context()).row == 0
+        assert guarded.act(context()).node_index == 0
     assert counted == [reason] * 3
     (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert caplog.text.count("first decides instead") == 1
@@ -78,7 +78,7 @@ def test_what_a_policy_cannot_decide_the_fallback_does_and_it_is_told_once(act, 
 
 
 def test_a_policy_may_leave_a_pod_pending():
-    assert with_fallback(Does(lambda _: Decision(None)), First()).act(context()).row is None
+    assert with_fallback(Does(lambda _: Decision(None)), First()).act(context()).node_index is None
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -119,7 +119,7 @@ def test_a_trusted_policy_is_asked_in_the_thread_that_schedules_until_it_is_late
 
 def test_an_error_of_a_policy_with_a_deadline_is_told_as_one():
     counted = []
-    assert with_fallback(Does(fails), First(), deadline_s=60.0, count=counted.append).act(context()).row == 0
+    assert with_fallback(Does(fails), First(), deadline_s=60.0, count=counted.append).act(context()).node_index == 0
     assert counted == ["error"]
 
 
@@ -229,7 +229,7 @@ def test_a_policy_that_is_as_good_or_better_keeps_deciding(fallback):
 
 def test_what_is_only_tried_out_is_not_held_against_a_policy():
     worst = make_policy("most-allocated")
-    tries = Does(lambda context: Decision(worst.act(context).row, info={"explored": 1.0}))
+    tries = Does(lambda context: Decision(worst.act(context).node_index, info={"explored": 1.0}))
     assert not run_against(tries, "least-variance").failed_over
 
 

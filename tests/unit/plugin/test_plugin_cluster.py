@@ -44,7 +44,7 @@ def places(cluster):
 
 
 def chosen(cluster):
-    return cluster.state.names[cluster.decision.row]
+    return cluster.state.names[cluster.decision.node_index]
 
 
 def test_a_choice_comes_with_the_state_that_it_was_made_from(cluster):
@@ -214,7 +214,7 @@ def test_a_message_may_come_in_pieces_and_many_at_once(cluster):
     got = []
     while len(got) < 20:
         pod = cluster.next_pod(10.0)
-        cluster.bind(pod, cluster.decision.row)
+        cluster.bind(pod, cluster.decision.node_index)
         got.append((pod.name, chosen(cluster)))
     thread.join()
     assert got == [(f"p{number}", f"n{number}") for number in range(20)]

@@ -56,7 +56,7 @@ def test_alphaevolves_heuristic_by_hand():
     shares = [(1 / 4, 1 / 8), (1 / 2, 1 / 7), (1.0, 1.0), (1 / 3.9, 1 / 4)]
     by_hand = [-(c + m + m / c + c / m) for c, m in shares]
     assert scores.alphaevolve(situation) == pytest.approx(by_hand)
-    assert make_policy("alphaevolve").act(situation).row == 3, "as even a share of both, and a small one"
+    assert make_policy("alphaevolve").act(situation).node_index == 3, "as even a share of both, and a small one"
 
 
 def test_alphaevolves_heuristic_divides_nothing_by_zero():
@@ -85,7 +85,7 @@ def test_pods_without_requests_count_as_kube_scheduler_counts_them():
 )
 def test_named_policies_choose_among_feasible_rows(name, chosen):
     situation = context([(4000, 8)] * 4, [(1, 1000, 2), (2, 2000, 4), (3, 500, 1)], mask=[0, 1, 1, 1])
-    assert make_policy(name).act(situation).row == chosen
+    assert make_policy(name).act(situation).node_index == chosen
 
 
 def test_every_policy_respects_the_mask():
@@ -96,23 +96,23 @@ def test_every_policy_respects_the_mask():
             mask = rng.random(5) < 0.4
             mask[rng.integers(5)] = True
             situation = context([(4000, 8)] * 5, mask=mask, gpus=[2] * 5)
-            assert mask[policy.act(situation).row], name
+            assert mask[policy.act(situation).node_index], name
 
 
 def test_round_robin_goes_round_and_skips():
     policy = make_policy("round-robin")
     sizes = [(4000, 8)] * 4
-    assert [policy.act(context(sizes)).row for _ in range(5)] == [0, 1, 2, 3, 0]
-    assert policy.act(context(sizes, mask=[1, 0, 0, 1])).row == 3
-    assert policy.act(context(sizes, mask=[0, 1, 0, 0])).row == 1
-    assert policy.act(context(sizes, mask=[1, 1, 0, 0])).row == 0
+    assert [policy.act(context(sizes)).node_index for _ in range(5)] == [0, 1, 2, 3, 0]
+    assert policy.act(context(sizes, mask=[1, 0, 0, 1])).node_index == 3
+    assert policy.act(context(sizes, mask=[0, 1, 0, 0])).node_index == 1
+    assert policy.act(context(sizes, mask=[1, 1, 0, 0])).node_index == 0
 
 
 def test_random_is_uniform_over_feasible_rows_and_seeded():
     situation = context([(4000, 8)] * 4, mask=[1, 0, 1, 1])
     policy, twin = (make_policy("random", PolicyOptions(seed=4)) for _ in range(2))
-    rows = [policy.act(situation).row for _ in range(3000)]
-    assert rows == [twin.act(situation).row for _ in range(3000)]
+    rows = [policy.act(situation).node_index for _ in range(3000)]
+    assert rows == [twin.act(situation).node_index for _ in range(3000)]
     counts = np.bincount(rows, minlength=4)
     assert counts[1] == 0
     assert np.abs(counts[[0, 2, 3]] - 1000).max() < 130  # five standard deviations of a binomial
@@ -125,24 +125,24 @@ def policy_of(values, **options):
 def test_tie_breaks():
     situation = make.context(make.cluster(make.node(name) for name in "cbad"), make.pod(), [1, 1, 1, 0])
     values = [5.0, 5.0, 5.0, 9.0]
-    assert policy_of(values).act(situation).row == 0
-    assert policy_of(values, tie_break="name").act(situation).row == 2
+    assert policy_of(values).act(situation).node_index == 0
+    assert policy_of(values, tie_break="name").act(situation).node_index == 2
     policy = policy_of(values, tie_break="random")
-    assert {policy.act(situation).row for _ in range(60)} == {0, 1, 2}
+    assert {policy.act(situation).node_index for _ in range(60)} == {0, 1, 2}
     with pytest.raises(UserError, match="tie_break: 'last'"):
         PolicyOptions(tie_break="last")
 
 
 def test_truncation_makes_ties():
     situation = context([(4000, 8)] * 3)
-    assert policy_of([7.1, 7.9, 6.0]).act(situation).row == 1
-    assert policy_of([7.1, 7.9, 6.0], truncate=True).act(situation).row == 0
-    assert policy_of([-0.9, 0.5, -2.0], truncate=True).act(situation).row == 0  # towards zero, as Go does
+    assert policy_of([7.1, 7.9, 6.0]).act(situation).node_index == 1
+    assert policy_of([7.1, 7.9, 6.0], truncate=True).act(situation).node_index == 0
+    assert policy_of([-0.9, 0.5, -2.0], truncate=True).act(situation).node_index == 0  # towards zero, as Go does
 
 
 def test_scores_without_meaning_are_an_error():
     situation = context([(4000, 8)] * 3)
-    assert policy_of([np.nan, 1.0, -np.inf]).act(situation).row == 1
+    assert policy_of([np.nan, 1.0, -np.inf]).act(situation).node_index == 1
     with pytest.raises(ValueError, match="no feasible node has a score"):
         policy_of([np.nan, -np.inf, np.nan]).act(situation)
     with pytest.raises(ValueError, match="shape"):
@@ -157,7 +157,7 @@ def test_fgd_keeps_whole_devices_whole():
     situation = make.context(state, pod)
     expected = [Pod(f"e{i}", requests={"cpu": 10}, gpu=GpuRequest(1, 1000)) for i in range(4)]
     decision = make_policy("fgd", PolicyOptions(expected=expected)).act(situation)
-    assert (decision.row, decision.gpus) == (1, (0,))
+    assert (decision.node_index, decision.gpus) == (1, (0,))
 
 
 def test_fgd_tells_the_device_models_of_two_clusters_apart():
@@ -170,7 +170,7 @@ def test_fgd_tells_the_device_models_of_two_clusters_apart():
         for order in orders:
             nodes = [make.node(model, gpus=1, gpu_model=model) for model in order]
             situation = make.context(make.cluster(nodes), pod)
-            assert policy.act(situation).row == order.index("P4")
+            assert policy.act(situation).node_index == order.index("P4")
             assert meter(situation.state)[order.index("P4")] == 1000.0
             assert meter(situation.state)[order.index("T4")] == 0.0
 
@@ -182,7 +182,7 @@ def test_own_policies_by_name_and_by_file(tmp_path):
 
     situation = context([(4000, 8)] * 3, mask=[1, 1, 0])
     policy = make_policy("test-last")
-    assert (policy.name, policy.act(situation).row) == ("test-last", 1)
+    assert (policy.name, policy.act(situation).node_index) == ("test-last", 1)
 
     file = tmp_path / "mine.py"
     file.write_text(
@@ -196,10 +196,10 @@ def test_own_policies_by_name_and_by_file(tmp_path):
         "    return context.state.allocatable[:, 0] * 0.0\n",
         encoding="utf-8",
     )
-    assert make_policy(f"{file}:Last").act(situation).row == 1
+    assert make_policy(f"{file}:Last").act(situation).node_index == 1
     assert make_policy(f"{file}:Last").name == "Last"
-    assert make_policy(f"{file}:score").act(situation).row == 0
-    assert make_policy(f"{file}:test-file").act(situation).row == 0
+    assert make_policy(f"{file}:score").act(situation).node_index == 0
+    assert make_policy(f"{file}:test-file").act(situation).node_index == 0
     with pytest.raises(UserError, match="policy: 'test-file' is not accepted"):  # another file may have that name too
         make_policy("test-file")
     with pytest.raises(UserError, match=r"policy in .*: 'nothing'"):

@@ -273,7 +273,7 @@ def test_the_top_of_a_go_heap(values, top):
 
 
 def act(policy, state, pod):
-    return policy.act(make.context(state, pod, feasible(state, pod).mask)).row
+    return policy.act(make.context(state, pod, feasible(state, pod).mask)).node_index
 
 
 def test_the_policy_takes_the_best_node():

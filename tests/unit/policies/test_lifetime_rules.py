@@ -35,7 +35,7 @@ def test_a_long_run_goes_where_a_node_lasts_anyway_though_another_is_fuller(name
     state.assume(Pod("b", requests={"cpu": 300, "memory": 300}, lifetime_s=DAY), "late")
     pod = Pod("p", requests={"cpu": 100, "memory": 100}, lifetime_s=HOUR)
     decision = make_policy(name).act(Context(state, pod, np.ones(3, dtype=bool)))
-    assert state.names[decision.row] == chosen
+    assert state.names[decision.node_index] == chosen
 
 
 @pytest.mark.parametrize("name", ["nilas", "lava"])
@@ -49,7 +49,7 @@ def test_the_rules_learn_from_the_past_whose_pods_last(name):
     pod = Pod("p", owner="ReplicaSet/s", requests={"cpu": 100, "memory": 100}, lifetime_s=1.0)
     options = PolicyOptions(expected=sorted(past, key=lambda each: each.created_s))
     decision = make_policy(name, options).act(Context(state, pod, np.ones(3, dtype=bool)))
-    assert state.names[decision.row] == "service"
+    assert state.names[decision.node_index] == "service"
 
 
 @pytest.mark.parametrize(("name", "waits"), [("nilas", 738.0), ("shortest-first", 198.0)])

@@ -71,7 +71,7 @@ def test_heuristics_are_special_cases(name):
     for _ in range(40):
         state = cluster(*((int(c), int(m)) for c, m in zip(rng.integers(1, 7, 6), rng.integers(1, 70, 6), strict=True)))
         seen = context(state, int(rng.integers(1, 3)), int(rng.integers(1, 20)))
-        ours, theirs = policy.act(seen).row, heuristic.act(seen).row
+        ours, theirs = policy.act(seen).node_index, heuristic.act(seen).node_index
         grades = heuristic.scores(seen)
         assert ours == theirs or grades[ours] == pytest.approx(grades[theirs])  # ties may fall either way
 
@@ -90,9 +90,9 @@ def test_a_scorer_that_knows_lifetimes_keeps_a_node_from_lasting_longer():
     here = Context(state, pod, np.ones(3, dtype=bool))
     knows = ObservationSpec(lifetime_model=KnownLifetimes())
     packs = weights(one__cpu=1.0, one__empty=-9.0)
-    assert LinearPolicy(packs, observation_spec=knows).act(here).row == 0
+    assert LinearPolicy(packs, observation_spec=knows).act(here).node_index == 0
     minds = LinearPolicy(weights(one__cpu=1.0, one__empty=-9.0, one__extends=-2.0), observation_spec=knows)
-    assert minds.act(here).row == 1
+    assert minds.act(here).node_index == 1
     # 59 minutes more on "soon": 0.2 log(60) times -2; it is expected to outlive the pod on "late" by an hour.
     assert minds.terms(here)["extends"] == pytest.approx([-0.4 * np.log(60.0), 0.0, 0.0])
     assert minds.scores(here) == pytest.approx(sum(minds.terms(here).values()))

@@ -83,7 +83,7 @@ def test_a_formula_reads_costs_by_name():
     state, _, _ = two_nodes()
     cheapest = parse("-node.price")
     context = make.context(state, make.pod(), now_s=600.0)
-    assert FormulaPolicy(Formula(cheapest, SHOWN)).act(context).row == 0
+    assert FormulaPolicy(Formula(cheapest, SHOWN)).act(context).node_index == 0
     assert FormulaPolicy(Formula(cheapest)).scores(context).tolist() == [0.0, 0.0], "it did not ask"
 
 

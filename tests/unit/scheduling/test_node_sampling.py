@@ -21,7 +21,7 @@ def test_nodes_take_turns_and_those_that_are_not_feasible_are_passed_over():
     mask = np.ones(200, dtype=bool)
     mask[[50, 150]] = False
     sampling = NodeSampling(50)
-    first, second, third = (sampling.rows(mask).tolist() for _ in range(3))
+    first, second, third = (sampling.node_indices(mask).tolist() for _ in range(3))
     assert first == [*range(50), *range(51, 101)]
     assert second == [*range(101, 150), *range(151, 200), 0, 1]
     assert third[0] == 2
@@ -30,4 +30,4 @@ def test_nodes_take_turns_and_those_that_are_not_feasible_are_passed_over():
 def test_a_cluster_with_few_feasible_nodes_is_scored_whole():
     mask = np.zeros(1000, dtype=bool)
     mask[[3, 700]] = True
-    assert NodeSampling(0).rows(mask).tolist() == [3, 700]
+    assert NodeSampling(0).node_indices(mask).tolist() == [3, 700]

@@ -46,7 +46,7 @@ def test_a_twin_that_is_told_in_parts_recalls_the_same():
     for start in range(0, len(seen), 7):
         twin.take(log.entries(start)[:7])
     twin.graphs.update(log.graphs)
-    recaller = Recaller(twin, rows=20)
+    recaller = Recaller(twin, nodes=20)
     assert all(same(recaller.recall(number), each) for number, each in reversed(list(enumerate(seen))))
     assert recaller.recall(3) is recaller.recall(3)
     assert recaller.recall(None) is None

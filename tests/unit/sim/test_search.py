@@ -34,7 +34,11 @@ def decide(task, config, pods, *, rng=0):
     greedy = make_policy("most-allocated")
     search = Search(Future(task), task, greedy.scores, greedy, config)
     context = SchedulingCycle(cluster).begin(cluster.next_pod())
-    return greedy.act(context).row, search.choose(cluster, context, np.random.default_rng(rng)).row, cluster
+    return (
+        greedy.act(context).node_index,
+        search.choose(cluster, context, np.random.default_rng(rng)).node_index,
+        cluster,
+    )
 
 
 # The small node is the fuller one after a pod of 4 CPU; but two pods of 6 CPU fit only if it goes to the large one.

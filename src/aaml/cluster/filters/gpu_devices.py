@@ -28,16 +28,16 @@ def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
     return mask
 
 
-def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
+def explain(index: FilterIndex, pod: Pod, candidates: BoolArray) -> Rejection:
     """Tell apart the wrong model and too few free devices."""
-    right = model_mask(index, pod) if pod.gpu.models else np.ones_like(rows)
-    wrong = rows & ~right
-    too_few = rows & right & (index.state.gpu_count < pod.gpu.count)
+    right = model_mask(index, pod) if pod.gpu.models else np.ones_like(candidates)
+    wrong = candidates & ~right
+    too_few = candidates & right & (index.state.gpu_count < pod.gpu.count)
     reasons = (
         ("node(s) didn't have the requested GPU model", wrong),
-        ("Insufficient GPU devices", rows & right),
+        ("Insufficient GPU devices", candidates & right),
     )
-    return Rejection(reasons, wrong | too_few | (rows & (pod.gpu.milli > DEVICE_MILLI)))
+    return Rejection(reasons, wrong | too_few | (candidates & (pod.gpu.milli > DEVICE_MILLI)))
 
 
 FILTER = Filter("GpuDevices", passes, explain)

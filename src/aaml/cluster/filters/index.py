@@ -25,9 +25,9 @@ Kind = tuple[str, frozenset[tuple[str, str]], bool]  # a pod as selectors see it
 class PodCounter:
     """How many pods of one kind each node has, int64 [N] in `counts`."""
 
-    def __init__(self, wanted: Callable[[Pod], bool], rows: int) -> None:
+    def __init__(self, wanted: Callable[[Pod], bool], nodes: int) -> None:
         self.wanted = wanted
-        self.counts: IntArray = np.zeros(rows, dtype=np.int64)
+        self.counts: IntArray = np.zeros(nodes, dtype=np.int64)
 
 
 class FilterIndex:
@@ -94,10 +94,10 @@ class FilterIndex:
         def build() -> IntArray:
             numbers: dict[str, int] = {}
             codes = np.full(len(self.state), -1, dtype=np.int64)
-            for row, node in enumerate(self.state.nodes):
+            for node_index, node in enumerate(self.state.nodes):
                 value = node.labels.get(key)
                 if value is not None:
-                    codes[row] = numbers.setdefault(value, len(numbers))
+                    codes[node_index] = numbers.setdefault(value, len(numbers))
             return codes
 
         return cast("IntArray", self.cached(("domains", key), build))
@@ -195,13 +195,13 @@ class FilterIndex:
                 self._interested.clear()
             counter = self._counters[key] = PodCounter(wanted, len(self.state))
             verdicts: dict[Kind, bool] = {}
-            rows = self.state.index
+            indices = self.state.index
             for placement in self.state.placements.values():
                 kind = _kind(placement.pod)
                 if kind not in verdicts:
                     verdicts[kind] = wanted(placement.pod)
                 if verdicts[kind]:
-                    counter.counts[rows[placement.node_name]] += 1
+                    counter.counts[indices[placement.node_name]] += 1
             for kind, known in self._interested.items():
                 if verdicts.get(kind, False):
                     known.append(counter)
@@ -222,9 +222,9 @@ class FilterIndex:
                 self._interested.clear()
             interested = [counter for counter in self._counters.values() if counter.wanted(pod)]
             self._interested[kind] = interested
-        row = self.state.index[node_name]
+        node_index = self.state.index[node_name]
         for counter in interested:
-            counter.counts[row] += sign
+            counter.counts[node_index] += sign
 
     def _record(self, pod: Pod, node_name: str, sign: int) -> None:
         affinity, volumes = pod.affinity, pod.volumes
@@ -261,9 +261,9 @@ class FilterIndex:
                 del terms[term]
                 self._term_version += 1
         counts = self._cache.get(("holders", owned, term))
-        row = self.state.index.get(node_name)
-        if counts is not None and row is not None and self._generation == self.state.topology_generation:
-            counts[row] += amount
+        node_index = self.state.index.get(node_name)
+        if counts is not None and node_index is not None and self._generation == self.state.topology_generation:
+            counts[node_index] += amount
 
 
 def _kind(pod: Pod) -> Kind:

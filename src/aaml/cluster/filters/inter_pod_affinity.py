@@ -61,15 +61,15 @@ def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
     return mask
 
 
-def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
+def explain(index: FilterIndex, pod: Pod, candidates: BoolArray) -> Rejection:
     """Tell the three rules apart; only unmet affinity cannot be helped by preemption."""
-    nothing = np.zeros_like(rows)
-    far = rows & ~near_wanted(index, pod) if pod.affinity.required_pods else nothing
-    close = rows & ~far & ~away_from_unwanted(index, pod)
+    nothing = np.zeros_like(candidates)
+    far = candidates & ~near_wanted(index, pod) if pod.affinity.required_pods else nothing
+    close = candidates & ~far & ~away_from_unwanted(index, pod)
     reasons = (
         ("node(s) didn't match pod affinity rules", far),
         ("node(s) didn't match pod anti-affinity rules", close),
-        ("node(s) didn't satisfy existing pods anti-affinity rules", rows & ~far & ~close),
+        ("node(s) didn't satisfy existing pods anti-affinity rules", candidates & ~far & ~close),
     )
     return Rejection(reasons, far)
 

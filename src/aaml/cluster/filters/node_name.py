@@ -12,9 +12,9 @@ def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
     if not pod.node_name:
         return None
     mask = np.zeros(len(index.state), dtype=np.bool_)
-    row = index.state.index.get(pod.node_name)
-    if row is not None:
-        mask[row] = True
+    node_index = index.state.index.get(pod.node_name)
+    if node_index is not None:
+        mask[node_index] = True
     return mask
 
 

@@ -26,12 +26,12 @@ def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
     return mask
 
 
-def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
+def explain(index: FilterIndex, pod: Pod, candidates: BoolArray) -> Rejection:
     """Name every resource that is short; it is unresolvable where the node is too small even when empty."""
     state = index.state
-    too_small = np.zeros_like(rows)
+    too_small = np.zeros_like(candidates)
     column = state.resource_index[PODS]
-    full = rows & (state.requested[:, column] + 1 > state.allocatable[:, column])
+    full = candidates & (state.requested[:, column] + 1 > state.allocatable[:, column])
     reasons = [("Too many pods", full)]
     names = sorted(pod.requests, key=lambda name: (name not in _FIRST, name))
     for name in names:
@@ -41,9 +41,9 @@ def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
         if name in state.resource_index:
             column = state.resource_index[name]
             offered, taken = state.allocatable[:, column], state.requested[:, column]
-            short, never = rows & (offered - taken < amount), rows & (offered < amount)
+            short, never = candidates & (offered - taken < amount), candidates & (offered < amount)
         else:
-            short = never = rows
+            short = never = candidates
         reasons.append((f"Insufficient {name}", short))
         too_small |= never
     return Rejection(tuple(reasons), too_small)

@@ -11,9 +11,9 @@ from aaml.cluster.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a plugin rejected rows: each reason with the rows [N] it holds for (a row may have several).
+    """Why a plugin rejected nodes: each reason with the nodes [N] it holds for (a node may have several).
 
-    `unresolvable` [N]: rows where no preemption would help.
+    `unresolvable` [N]: nodes where no preemption would help.
     """
 
     reasons: tuple[tuple[str, BoolArray], ...]
@@ -28,7 +28,7 @@ Explain = Callable[[FilterIndex, Pod, BoolArray], Rejection]
 class Filter:
     """A filter plugin under kube-scheduler's name.
 
-    `passes` returns [N] which nodes pass, None when the pod asks nothing of it. `explain` gets the rows that this
+    `passes` returns [N] which nodes pass, None when the pod asks nothing of it. `explain` gets the nodes that this
     plugin is the first to reject. `rejects_all` returns why the pod can be on no node whatever the nodes are ("" when
     that is not so), which kube-scheduler finds before it looks at nodes.
     """
@@ -42,7 +42,7 @@ class Filter:
 def one_reason(reason: str, *, unresolvable: bool) -> Explain:
     """Return the `explain` of a plugin that has only one thing to say."""
 
-    def explain(_index: FilterIndex, _pod: Pod, rows: BoolArray) -> Rejection:
-        return Rejection(((reason, rows),), rows if unresolvable else np.zeros_like(rows))
+    def explain(_index: FilterIndex, _pod: Pod, candidates: BoolArray) -> Rejection:
+        return Rejection(((reason, candidates),), candidates if unresolvable else np.zeros_like(candidates))
 
     return explain

@@ -34,8 +34,8 @@ def feasible(state: ClusterState, pod: Pod, index: FilterIndex | None = None) ->
     index.sync()
     mask = passing(index, pod)
     overlays = _overlays(index, pod, mask) if state.nominated else {}
-    for row, overlay in overlays.items():
-        mask[row] &= not overlay.by_node[row]
+    for node_index, overlay in overlays.items():
+        mask[node_index] &= not overlay.by_node[node_index]
 
     def explain() -> Diagnosis:
         diagnosis = diagnose(index, pod)
@@ -110,24 +110,24 @@ def _overlays(index: FilterIndex, pod: Pod, mask: BoolArray) -> dict[int, Diagno
     On top of the filters without them, which `mask` holds: affinity may only be met by pods that really run.
     """
     state = index.state
-    by_row: dict[int, list[Pod]] = {}
+    nominated: dict[int, list[Pod]] = {}
     for other, name in state.nominated.values():
-        row = state.index.get(name)
-        if row is not None and mask[row] and other.uid != pod.uid and other.priority >= pod.priority:
-            by_row.setdefault(row, []).append(other)
-    if not by_row:
+        node_index = state.index.get(name)
+        if node_index is not None and mask[node_index] and other.uid != pod.uid and other.priority >= pod.priority:
+            nominated.setdefault(node_index, []).append(other)
+    if not nominated:
         return {}
     overlays = {}
     imagined = state.fork()
     imagined_index = FilterIndex.of(imagined)
     only = np.zeros(len(state), dtype=np.bool_)
-    for row, others in by_row.items():
+    for node_index, others in nominated.items():
         for other in others:
-            imagined.assume(other, state.names[row])
+            imagined.assume(other, state.names[node_index])
         imagined_index.sync()
-        only[row] = True
-        overlays[row] = diagnose(imagined_index, pod, only)
-        only[row] = False
+        only[node_index] = True
+        overlays[node_index] = diagnose(imagined_index, pod, only)
+        only[node_index] = False
         for other in others:
             imagined.forget(other.uid)
     return overlays
@@ -138,12 +138,13 @@ def _merge(diagnosis: Diagnosis, overlays: dict[int, Diagnosis]) -> Diagnosis:
     by_node, plugin_by_node = list(diagnosis.by_node), list(diagnosis.plugin_by_node)
     reasons = dict(diagnosis.reasons)
     plugins, unresolvable = set(diagnosis.plugins), diagnosis.unresolvable.copy()
-    for row, overlay in overlays.items():
-        by_node[row], plugin_by_node[row] = overlay.by_node[row], overlay.plugin_by_node[row]
-        unresolvable[row] = overlay.unresolvable[row]
-        if overlay.by_node[row]:
+    for node_index, overlay in overlays.items():
+        by_node[node_index] = overlay.by_node[node_index]
+        plugin_by_node[node_index] = overlay.plugin_by_node[node_index]
+        unresolvable[node_index] = overlay.unresolvable[node_index]
+        if overlay.by_node[node_index]:
             plugins |= overlay.plugins
-        for reason in overlay.by_node[row]:
+        for reason in overlay.by_node[node_index]:
             reasons[reason] = reasons.get(reason, 0) + 1
     return Diagnosis(
         frozenset(plugins), reasons, unresolvable, tuple(by_node), tuple(plugin_by_node), diagnosis.rejected_before

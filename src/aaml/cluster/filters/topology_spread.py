@@ -66,7 +66,7 @@ def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
     return mask
 
 
-def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
+def explain(index: FilterIndex, pod: Pod, candidates: BoolArray) -> Rejection:
     """Tell apart a node in no domain, which preemption cannot help, and too much skew.
 
     Constraints are looked at one after the other: a node that breaks the first one and lacks the second one's key has
@@ -74,13 +74,13 @@ def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
     """
     constraints = [each for each in pod.spread if each.hard]
     has_keys = labelled(index, constraints)
-    missing = np.zeros_like(rows)
-    undecided = rows
+    missing = np.zeros_like(candidates)
+    undecided = candidates
     for constraint in constraints:
         without = undecided & (index.domains(constraint.topology_key) < 0)
         missing |= without
         undecided = undecided & ~without & keeps(index, pod, constraint, has_keys)
-    reasons = ((f"{_NOT_MATCHED} (missing required label)", missing), (_NOT_MATCHED, rows & ~missing))
+    reasons = ((f"{_NOT_MATCHED} (missing required label)", missing), (_NOT_MATCHED, candidates & ~missing))
     return Rejection(reasons, missing)
 
 

@@ -118,8 +118,8 @@ def rejection_of_all(index: FilterIndex, pod: Pod) -> tuple[str, str]:
     return "", ""
 
 
-def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Diagnosis:
-    """Run the filters one after the other on these rows [N] (all by default) and keep what each rejects."""
+def diagnose(index: FilterIndex, pod: Pod, candidates: BoolArray | None = None) -> Diagnosis:
+    """Run the filters one after the other on the candidates [N] (all nodes by default) and keep what each rejects."""
     size = len(index.state)
     plugin, reason = rejection_of_all(index, pod)
     if reason:
@@ -130,7 +130,7 @@ def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Dia
     unresolvable = np.zeros(size, dtype=np.bool_)
     by_node: list[tuple[str, ...]] = [()] * size
     plugin_by_node = [""] * size
-    for name, explain, rejected in _rejections(index, pod, rows):
+    for name, explain, rejected in _rejections(index, pod, candidates):
         rejection = explain(index, pod, rejected)
         plugins.add(name)
         unresolvable |= rejection.unresolvable
@@ -138,9 +138,9 @@ def diagnose(index: FilterIndex, pod: Pod, rows: BoolArray | None = None) -> Dia
             hit = np.flatnonzero(where)
             if hit.size:
                 reasons[reason] += hit.size
-                for row in hit:
-                    by_node[row] = (*by_node[row], reason)
-                    plugin_by_node[row] = name
+                for node_index in hit:
+                    by_node[node_index] = (*by_node[node_index], reason)
+                    plugin_by_node[node_index] = name
     return Diagnosis(frozenset(plugins), reasons, unresolvable, tuple(by_node), tuple(plugin_by_node))
 
 
@@ -151,10 +151,10 @@ def rejecting(index: FilterIndex, pod: Pod) -> frozenset[str]:
 
 
 def _rejections(
-    index: FilterIndex, pod: Pod, rows: BoolArray | None = None
+    index: FilterIndex, pod: Pod, candidates: BoolArray | None = None
 ) -> Iterator[tuple[str, Explain, BoolArray]]:
-    """Yield each plugin that rejects some of these rows (all by default), what tells why, and the rows [N]."""
-    alive = np.ones(len(index.state), dtype=np.bool_) if rows is None else rows.copy()
+    """Yield each plugin that rejects some of the candidates (all nodes by default), what tells why, and those [N]."""
+    alive = np.ones(len(index.state), dtype=np.bool_) if candidates is None else candidates.copy()
     named = node_affinity.named_nodes(pod)
     if named is not None:
         # The other nodes are not looked at by any filter.

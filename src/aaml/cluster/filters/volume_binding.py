@@ -48,10 +48,12 @@ class VolumePlan:
             state.storage.deselect(claim.key)
 
 
-def plan_volumes(state: ClusterState, pod: Pod, row: int) -> VolumePlan:
+def plan_volumes(state: ClusterState, pod: Pod, node_index: int) -> VolumePlan:
     """Return what the pod's unbound claims get on a node that has passed the filter."""
     choices = _Choices(FilterIndex.of(state), pod.volumes.unbound)
-    volumes = tuple((claim, choices.names[taken[row]]) for claim, taken in choices.taken if taken[row] >= 0)
+    volumes = tuple(
+        (claim, choices.names[taken[node_index]]) for claim, taken in choices.taken if taken[node_index] >= 0
+    )
     had = {claim.key for claim, _ in volumes}
     return VolumePlan(volumes, tuple(claim for claim in pod.volumes.unbound if claim.key not in had))
 
@@ -71,16 +73,16 @@ def rejects_all(_index: FilterIndex, pod: Pod) -> str:
     return pod.volumes.missing
 
 
-def explain(index: FilterIndex, pod: Pod, rows: BoolArray) -> Rejection:
-    """Say which of the three reasons hold for each row; no preemption helps against any."""
+def explain(index: FilterIndex, pod: Pod, candidates: BoolArray) -> Rejection:
+    """Say which of the three reasons hold for each node; no preemption helps against any."""
     reasons: list[tuple[str, BoolArray]] = []
     mask = _bound_mask(index, pod)
     if mask is not None:
-        reasons.append((_NODE_CONFLICT, rows & ~mask))
+        reasons.append((_NODE_CONFLICT, candidates & ~mask))
     if pod.volumes.unbound:
         choices = _Choices(index, pod.volumes.unbound)
-        reasons += [(_NO_MATCH, rows & ~choices.matched), (_NO_SPACE, rows & ~choices.space)]
-    return Rejection(tuple(reasons), rows)
+        reasons += [(_NO_MATCH, candidates & ~choices.matched), (_NO_SPACE, candidates & ~choices.space)]
+    return Rejection(tuple(reasons), candidates)
 
 
 FILTER = Filter("VolumeBinding", passes, explain, rejects_all)
@@ -99,7 +101,7 @@ class _Choices:
     """What unbound claims get on every node.
 
     `matched` and `space`, [N]: False where claims find no volume and none can be made, or where there is no capacity to
-    make it. `taken`: for each claim the number of its volume per row, int [N], -1 where it needs a new one; `names` are
+    make it. `taken`: for each claim the number of its volume by node, int [N], -1 where it needs a new one; `names` are
     the volumes by number.
     """
 
@@ -117,10 +119,10 @@ class _Choices:
             (claim for claim in claims if not self._storage.selected_node(claim)), key=lambda claim: claim.size_bytes
         )
         for claim in being_made:
-            row = index.state.index.get(self._storage.selected_node(claim))
+            node_index = index.state.index.get(self._storage.selected_node(claim))
             elsewhere = np.ones(size, dtype=np.bool_)
-            if row is not None:
-                elsewhere[row] = False
+            if node_index is not None:
+                elsewhere[node_index] = False
             self.matched &= ~elsewhere
         for claim in waiting:
             self.taken.append((claim, self._match(claim)))
@@ -144,28 +146,30 @@ class _Choices:
         return taken
 
     def _give(self, volume: Volume, taken: IntArray) -> int:
-        """Let a claim have the volume where it has `taken` none, and return on how many rows that is."""
-        rows = self._rows(volume)
+        """Let a claim have the volume where it has `taken` none, and return on how many nodes that is."""
+        nodes = self._usable_nodes(volume)
         number = self._numbers.get(volume.name)
-        if len(rows) == 1:  # a local volume: there may be thousands
-            row = rows[0]
-            if taken[row] >= 0 or (number is not None and any(theirs[row] == number for _, theirs in self.taken)):
+        if len(nodes) == 1:  # a local volume: there may be thousands
+            node_index = nodes[0]
+            if taken[node_index] >= 0 or (
+                number is not None and any(theirs[node_index] == number for _, theirs in self.taken)
+            ):
                 return 0
         else:
-            rows = rows[taken[rows] < 0]
+            nodes = nodes[taken[nodes] < 0]
             if number is not None:
                 for _, theirs in self.taken:
-                    rows = rows[theirs[rows] != number]
-            if not len(rows):
+                    nodes = nodes[theirs[nodes] != number]
+            if not len(nodes):
                 return 0
         if number is None:
             number = self._numbers[volume.name] = len(self.names)
             self.names.append(volume.name)
-        taken[rows] = number
-        return len(rows)
+        taken[nodes] = number
+        return len(nodes)
 
     def _make(self, claim: UnboundClaim, where: BoolArray) -> None:
-        """Say on which of the rows that need a new volume none can be made; the first claim's reason counts."""
+        """Say on which of the nodes that need a new volume none can be made; the first claim's reason counts."""
         where = where & self.matched & self.space
         if not where.any():
             return
@@ -189,22 +193,22 @@ class _Choices:
                 mask |= _selected(self._index, each.nodes)
         return mask
 
-    def _rows(self, volume: Volume) -> IntArray:
-        """Return the rows whose nodes can use a volume."""
+    def _usable_nodes(self, volume: Volume) -> IntArray:
+        """Return the indices of the nodes that can use a volume."""
         terms = volume.node_terms
         if terms is None:
             return self._everywhere
         if len(terms) == 1 and not terms[0].fields and len(terms[0].labels) == 1:
             only = terms[0].labels[0]
             if only.operator == "In" and len(only.values) == 1:  # no mask for each: they would fill the cache
-                return self._rows_by_value(only.key).get(only.values[0], _NOWHERE)
+                return self._nodes_by_value(only.key).get(only.values[0], _NOWHERE)
         return np.flatnonzero(_any_term(self._index, terms))
 
-    def _rows_by_value(self, key: str) -> dict[str, IntArray]:
-        """Return the rows of each value that a label has."""
+    def _nodes_by_value(self, key: str) -> dict[str, IntArray]:
+        """Return the indices of the nodes with each value that a label has."""
         found = self._by_value.get(key)
         if found is None:
-            found = self._by_value[key] = _rows_by_value(self._index, key)
+            found = self._by_value[key] = _nodes_by_value(self._index, key)
         return found
 
 
@@ -222,12 +226,12 @@ def _selected(index: FilterIndex, selector: LabelSelector) -> BoolArray:
     return cast("BoolArray", index.cached(("storage_nodes", selector), build))
 
 
-def _rows_by_value(index: FilterIndex, key: str) -> dict[str, IntArray]:
+def _nodes_by_value(index: FilterIndex, key: str) -> dict[str, IntArray]:
     def build() -> dict[str, IntArray]:
-        rows: dict[str, list[int]] = {}
-        for row, node in enumerate(index.state.nodes):
+        nodes: dict[str, list[int]] = {}
+        for node_index, node in enumerate(index.state.nodes):
             if key in node.labels:
-                rows.setdefault(node.labels[key], []).append(row)
-        return {value: np.array(found, dtype=np.int64) for value, found in rows.items()}
+                nodes.setdefault(node.labels[key], []).append(node_index)
+        return {value: np.array(found, dtype=np.int64) for value, found in nodes.items()}
 
-    return cast("dict[str, IntArray]", index.cached(("rows_by_value", key), build))
+    return cast("dict[str, IntArray]", index.cached(("nodes_by_value", key), build))

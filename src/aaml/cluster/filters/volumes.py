@@ -38,14 +38,14 @@ def limits_pass(index: FilterIndex, pod: Pod) -> BoolArray | None:
     if not wanted:
         return None
     mask = np.ones(len(index.state), dtype=np.bool_)
-    for row, node in enumerate(index.state.nodes):
+    for node_index, node in enumerate(index.state.nodes):
         if not node.volume_limits:
             continue
         attached = index.attached.get(node.name, Counter[tuple[str, str]]())
         used = Counter(driver for driver, _ in attached)
         used.update(driver for driver, _ in index.state.storage.attachments(node.name) - attached.keys())
         new = Counter(driver for driver, volume in wanted if (driver, volume) not in attached)
-        mask[row] = all(
+        mask[node_index] = all(
             used[driver] + count <= node.volume_limits[driver]
             for driver, count in new.items()
             if driver in node.volume_limits

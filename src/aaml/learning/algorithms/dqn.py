@@ -87,6 +87,6 @@ class QLearning:
 
 
 def sampling_logits(q: Tensor, mask: Tensor) -> Tensor:
-    """Return [B, N], the logits that actions are sampled by: action values in units of their spread in each row."""
+    """Return [B, N], the logits that actions are sampled by: action values in units of their spread in each state."""
     spread = mean_of_choices((q - mean_of_choices(q, mask)) ** 2, mask).sqrt()
     return _SHARPNESS * q / (spread + 1e-6)

@@ -94,8 +94,8 @@ class ShadowLog(Observer):
     def on_decision(self, context: Context, decision: Decision, outcome: Outcome) -> None:
         """Tell of a pod that the policy decided on."""
         del decision
-        row = self._cluster.state.index.get(self._cluster.chosen(context.pod.uid))
-        feasible = row is not None and bool(context.mask[row])
+        node_index = self._cluster.state.index.get(self._cluster.chosen(context.pod.uid))
+        feasible = node_index is not None and bool(context.mask[node_index])
         self._tell(context.pod, outcome.node_name, feasible_nodes=int(context.mask.sum()), chosen_feasible=feasible)
 
     def close(self) -> None:

@@ -51,11 +51,11 @@ class FormulaPolicy:
         self._program = assemble(formula.expression)
 
     def act(self, context: Context) -> Decision:
-        """Choose a row."""
+        """Choose a node."""
         return Decision(int(np.where(context.mask, self.scores(context), -np.inf).argmax()))
 
     def scores(self, context: Context) -> FloatArray:
-        """Return [N] scores; rows outside the mask hold anything."""
+        """Return [N] scores; nodes outside the mask hold anything."""
         return _run(self._program, context.observation_by(self.observation_spec))
 
     @property

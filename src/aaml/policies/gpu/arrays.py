@@ -21,7 +21,7 @@ KIND_NONE, KIND_SHARE = 0, 1  # then 1 + G for pods of G whole devices
 
 
 class NodeArrays(NamedTuple):
-    """What is free on each node; rows as in the cluster state. Kernels that place pods change these in place.
+    """What is free on each node, by its index in the cluster state. Kernels that place pods change these in place.
 
     ===========  ===========  ==================================================================
     cpu          int64 [N]    free milli-cores
@@ -98,10 +98,10 @@ def state_arrays(state: ClusterState) -> NodeArrays:
     free = state.allocatable - state.requested
     column = state.resource_index
     kinds = np.zeros(len(state), dtype=np.int64)
-    for row, pods in enumerate(state.node_pods):
+    for node_index, pods in enumerate(state.node_pods):
         for pod in pods.values():
             if pod.gpu.count:
-                kinds[row] |= 1 << pod_kind(pod)
+                kinds[node_index] |= 1 << pod_kind(pod)
     return NodeArrays(
         np.ascontiguousarray(free[:, column[CPU]]),
         np.ascontiguousarray(state.allocatable[:, column[CPU]]),

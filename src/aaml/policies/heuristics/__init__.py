@@ -1,4 +1,4 @@
-"""Heuristic policies: scores over rows, a way to pick the best row, and the table of names."""
+"""Heuristic policies: scores over nodes, a way to pick the best one, and the table of names."""
 
 from aaml.policies.heuristics.policies import FirstFit, RandomPolicy, RoundRobin
 from aaml.policies.heuristics.scored import PolicyOptions, Score, ScorePolicy

@@ -26,7 +26,7 @@ from aaml.scheduling.ports import Decision, Places, shown
 
 
 class RandomPolicy:
-    """Takes a feasible row at random, each with the same probability."""
+    """Takes a feasible node at random, each with the same probability."""
 
     __repr__ = shown
 
@@ -35,13 +35,13 @@ class RandomPolicy:
         self._rng = np.random.default_rng(options.seed)
 
     def act(self, context: Context) -> Decision:
-        """Draw a row."""
-        rows = np.flatnonzero(context.mask)
-        return Decision(int(rows[self._rng.integers(len(rows))]))
+        """Draw a node."""
+        node_indices = np.flatnonzero(context.mask)
+        return Decision(int(node_indices[self._rng.integers(len(node_indices))]))
 
 
 class RoundRobin:
-    """Takes the next feasible row after the node that was chosen last.
+    """Takes the next feasible node after the one that was chosen last.
 
     It remembers that node's name, so it goes on from the same place after other nodes have come or gone.
     """
@@ -53,18 +53,18 @@ class RoundRobin:
         self._last = ""
 
     def act(self, context: Context) -> Decision:
-        """Take the next row in turn."""
+        """Take the next node in turn."""
         start = context.state.index.get(self._last, -1) + 1
         behind = np.argmax(context.mask[start:]) if start < len(context.mask) else 0
-        row = start + int(behind)
-        if row >= len(context.mask) or not context.mask[row]:
-            row = int(np.argmax(context.mask))
-        self._last = context.state.names[row]
-        return Decision(row)
+        node_index = start + int(behind)
+        if node_index >= len(context.mask) or not context.mask[node_index]:
+            node_index = int(np.argmax(context.mask))
+        self._last = context.state.names[node_index]
+        return Decision(node_index)
 
 
 class FirstFit:
-    """Takes the first feasible row."""
+    """Takes the first feasible node."""
 
     __repr__ = shown
 
@@ -72,19 +72,19 @@ class FirstFit:
         self.name = "first-fit"
 
     def act(self, context: Context) -> Decision:
-        """Take the first row."""
+        """Take the first node."""
         return Decision(int(np.argmax(context.mask)))
 
     def scores(self, context: Context) -> npt.NDArray[np.float64]:
-        """Return [N] scores that fall from the first row to the last."""
+        """Return [N] scores that fall from the first node to the last."""
         return -np.arange(len(context.mask), dtype=np.float64)
 
 
 class GpuPolicy(ScorePolicy):
-    """Takes the row with the highest score of the GPU-sharing benchmark (Weng et al., USENIX ATC 2023).
+    """Takes the node with the highest score of the GPU-sharing benchmark (Weng et al., USENIX ATC 2023).
 
     `kernel` names the compiled score, and `model` has the weights of a learned one. In a cluster without GPUs
-    `otherwise` scores the rows, where a policy has a meaning for CPU and memory alone.
+    `otherwise` scores the nodes, where a policy has a meaning for CPU and memory alone.
     """
 
     def __init__(
@@ -117,14 +117,16 @@ class GpuPolicy(ScorePolicy):
         return self._weighs and not self._sees_gpus
 
     def act(self, context: Context) -> Decision:
-        """Choose a row and, where the score chose one, the device."""
+        """Choose a node and, where the score chose one, the device."""
         return self.take(self.scores(context), context)
 
     def take(self, scores: npt.NDArray[np.float64], context: Context) -> Decision:
         """Choose by these scores [N], which may say more than its own, the latest that were asked for."""
         decision = Decision(self.pick(scores, context))
-        device = int(self._devices[decision.row]) if decision.row is not None and self._devices.size else -1
-        return Decision(decision.row, (device,)) if device >= 0 else decision
+        device = (
+            int(self._devices[decision.node_index]) if decision.node_index is not None and self._devices.size else -1
+        )
+        return Decision(decision.node_index, (device,)) if device >= 0 else decision
 
     def _scores(self, context: Context) -> npt.NDArray[np.float64]:
         if self._otherwise is not None and not context.state.gpu_count.any():
@@ -134,7 +136,7 @@ class GpuPolicy(ScorePolicy):
         result, self._devices = score_all(
             self.kernel, nodes, shape, tables, truncate=self._truncate, scorer=self._scorer
         )
-        # A row that the kernels find unfit but the cluster's filters feasible (resources apart) still has to be chosen.
+        # What the kernels find unfit but the cluster's filters feasible (resources apart) still has to be chosen.
         return np.where(context.mask & np.isneginf(result), -1.0, result)
 
     def _laid_out(self, context: Context) -> tuple[NodeArrays, npt.NDArray[np.int64], FragmentTables]:
@@ -163,22 +165,24 @@ class GpuFormula(GpuPolicy):
     def terms(self, context: Context) -> dict[str, npt.NDArray[np.float64]]:
         """Return what each term adds to the scores [N], by its text: on the best device of a node, NaN without one."""
         places, n = self.places(context), len(context.mask)
-        worst_first = np.lexsort((-np.arange(len(places.rows)), places.scores))  # of equal ones the first comes last
+        worst_first = np.lexsort(
+            (-np.arange(len(places.node_indices)), places.scores)
+        )  # of equal ones the first comes last
         best = np.full(n, -1)
-        best[places.rows[worst_first]] = worst_first
+        best[places.node_indices[worst_first]] = worst_first
         return {name: np.where(best < 0, np.nan, values[best]) for name, values in places.terms.items()}
 
     def places(self, context: Context) -> Places:
         """Return the nodes where the pod fits and the devices that a share may take, with their scores and terms."""
         nodes, shape, tables = self._laid_out(context)
         scarce = scarcity(tables, devices_by_model(nodes, len(context.state.gpu_models)))
-        seen, rows, devices = all_features(nodes, shape, tables, scarce)
+        seen, node_indices, devices = all_features(nodes, shape, tables, scarce)
 
         def run(program: Program) -> npt.NDArray[np.float64]:
             scores: npt.NDArray[np.float64] = registers_of(program, seen.T[program.features - FIRST_GPU])[-1]
             return scores
 
-        return Places(rows, devices, run(assemble(self.expression)), terms_of(self.expression, run))
+        return Places(node_indices, devices, run(assemble(self.expression)), terms_of(self.expression, run))
 
 
 def kube_scheduler(options: PolicyOptions) -> KubeScheduler:

@@ -15,7 +15,7 @@ _MAX_CONTAINER_BYTES = 1000 * _MIB
 
 
 def normalise(raw: IntArray, mask: BoolArray, *, reverse: bool) -> IntArray:
-    """Return [N] `raw` scaled to 0 ... 100 by the greatest among the rows of `mask`, or 100 minus that."""
+    """Return [N] `raw` scaled to 0 ... 100 by the greatest among the nodes of `mask`, or 100 minus that."""
     greatest = int(raw[mask].max(initial=0))
     scaled = raw * MAX_SCORE // greatest if greatest else np.zeros_like(raw)
     return MAX_SCORE - scaled if reverse else scaled

@@ -32,12 +32,12 @@ class KubeScheduler:
 
     def act(self, context: Context) -> Decision:
         """Choose a node of the highest score, or the node that the pod is nominated to where that is feasible."""
-        rows = self._sample(context)
-        if rows.size == 1:
-            return Decision(int(rows[0]))
+        nodes = self._sample(context)
+        if nodes.size == 1:
+            return Decision(int(nodes[0]))
         mask = np.zeros(len(context.state), dtype=np.bool_)
-        mask[rows] = True
-        scores = total_scores(context.state, context.pod, mask, self.config)[rows]
+        mask[nodes] = True
+        scores = total_scores(context.state, context.pod, mask, self.config)[nodes]
         best = scores.max()
         match self.config.ties:
             case "random":
@@ -46,12 +46,12 @@ class KubeScheduler:
                 position = int(scores.argmax())
             case "heap":
                 position = heap_top(scores.tolist())
-        return Decision(int(rows[position]), info={"score": float(best)})
+        return Decision(int(nodes[position]), info={"score": float(best)})
 
     def scores(self, context: Context) -> npt.NDArray[np.float64]:
-        """Return [N] the weighted sums of the plugins' scores, -1 for rows outside the mask.
+        """Return [N] the weighted sums of the plugins' scores, -1 for nodes outside the mask.
 
-        Every row of the mask is scored and nothing is drawn, so that the same context always has the same scores.
+        Every node of the mask is scored and nothing is drawn, so that the same context always has the same scores.
         """
         return total_scores(context.state, context.pod, context.mask, self.config).astype(np.float64)
 
@@ -61,7 +61,7 @@ class KubeScheduler:
         return "the plugins' scores (0 to 100) times their weights"
 
     def terms(self, context: Context) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the weighted score of each plugin by its name, [N]; rows outside the mask may hold anything."""
+        """Return the weighted score of each plugin by its name, [N]; nodes outside the mask may hold anything."""
         scores = plugin_scores(context.state, context.pod, context.mask, self.config)
         return {name: (score * self.config.weights[name]).astype(np.float64) for name, score in scores.items()}
 
@@ -71,5 +71,5 @@ class KubeScheduler:
         if nominated >= 0 and context.mask[nominated]:
             return np.array([nominated])  # room was made for it there
         wanted = nodes_to_find(len(state), self.config.percentage_of_nodes_to_score)
-        rows, self._start = search(context.mask, self._order(state), self._start, wanted)
-        return rows
+        nodes, self._start = search(context.mask, self._order(state), self._start, wanted)
+        return nodes

@@ -26,22 +26,22 @@ def nodes_to_find(node_count: int, percentage: int = 0) -> int:
 
 
 def zone_order(nodes: Sequence[Node]) -> IntArray:
-    """Return [N] the rows in the order in which nodes are searched, which takes one of each zone in turn."""
+    """Return [N] the node indices in the order of the search, which takes one of each zone in turn."""
 
     def first(node: Node, keys: tuple[str, str]) -> str:
         return next((node.labels[key] for key in keys if key in node.labels), "")
 
     zones: dict[tuple[str, str], list[int]] = {}
-    for row, node in enumerate(nodes):
-        zones.setdefault((first(node, _REGIONS), first(node, _ZONES)), []).append(row)
+    for node_index, node in enumerate(nodes):
+        zones.setdefault((first(node, _REGIONS), first(node, _ZONES)), []).append(node_index)
     turns = max(map(len, zones.values()), default=0)
     return np.array(
-        [rows[turn] for turn in range(turns) for rows in zones.values() if turn < len(rows)], dtype=np.int64
+        [zone[turn] for turn in range(turns) for zone in zones.values() if turn < len(zone)], dtype=np.int64
     )
 
 
 def search(mask: BoolArray, order: IntArray, start: int, wanted: int) -> tuple[IntArray, int]:
-    """Return the rows of the first `wanted` feasible nodes in search order, and where the next search starts.
+    """Return the indices of the first `wanted` feasible nodes in search order, and where the next search starts.
 
     The search begins at position `start`. One beyond the last node, as after nodes were removed, goes on from the
     beginning. kube-scheduler searches in parallel, so its order is only nearly this one.

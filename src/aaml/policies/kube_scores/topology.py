@@ -60,7 +60,7 @@ def near_pods(index: FilterIndex, pod: Pod, mask: BoolArray, config: KubeSchedul
     """Return [N] InterPodAffinity's score, by the preferred terms of the pod and those of placed pods that match it.
 
     A required affinity term of a placed pod counts as one of weight `hard_pod_affinity_weight`. Scores are scaled from
-    the least (0) to the greatest (100) among the rows of `mask`. It is None when no term is involved.
+    the least (0) to the greatest (100) among the nodes of `mask`. It is None when no term is involved.
     """
     raw: IntArray | None = None
 

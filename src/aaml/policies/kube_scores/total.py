@@ -16,8 +16,8 @@ def plugin_scores(
 ) -> dict[str, IntArray]:
     """Return the scores of each plugin by its name, int64 [N] from 0 to 100, before they are weighted.
 
-    A plugin that has nothing to say about the pod, or has no weight, is left out. Scores are normalised among the rows
-    of `feasible_mask`; those of other rows mean nothing.
+    A plugin that has nothing to say about the pod, or has no weight, is left out. Scores are normalised among the nodes
+    of `feasible_mask`; those of others mean nothing.
     """
     index = FilterIndex.of(state)
     found = {
@@ -35,7 +35,7 @@ def plugin_scores(
 def total_scores(
     state: ClusterState, pod: Pod, feasible_mask: BoolArray, config: KubeSchedulerConfig = DEFAULT
 ) -> IntArray:
-    """Return [N] the weighted sum of all plugins' scores for the rows of `feasible_mask`, -1 for the others."""
+    """Return [N] the weighted sum of all plugins' scores for the nodes of `feasible_mask`, -1 for the others."""
     total = np.zeros(len(state), dtype=np.int64)
     for name, score in plugin_scores(state, pod, feasible_mask, config).items():
         total += score * config.weights[name]
