@@ -10,6 +10,8 @@ pytestmark = needs_browser
 TIP = ".bk-tooltip-content"
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
+PLOTS = "Bokeh.documents.flatMap((each) => each.roots()).flatMap((root) => root.children)"
+
 
 def test_a_report_opens_without_a_network_and_tells_what_is_pointed_at(tmp_path):
     evaluate(["kube-scheduler", "least-variance"], seeds=[1, 2], nodes=4, pods=40, progress=False).save(tmp_path / "e")
@@ -24,6 +26,10 @@ def test_a_report_opens_without_a_network_and_tells_what_is_pointed_at(tmp_path)
         assert "difference from kube-scheduler" in told
         assert "seeds" in told
         assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+        assert _names(page) == ["11px", "0px"], "the left figure has them for both"
+        page.set_viewport_size({"width": 420, "height": 900})
+        page.wait_for_function(f"() => {PLOTS}.every((plot) => plot.inner_width === {PLOTS}[0].inner_width)")
+        assert _names(page) == ["11px", "11px"], "one stands below the other"
         assert errors == []
 
 
@@ -45,6 +51,11 @@ def test_a_click_on_a_dot_of_a_front_shows_its_formula(tmp_path):
         page.get_by_text("size 2: -pair.variance_rank").click()
         assert page.locator("#size-2").is_visible()
         assert errors == []
+
+
+def _names(page):
+    """Return the sizes of the names at the left of the two figures."""
+    return page.evaluate(f"{PLOTS}.map((plot) => plot.left[0].major_label_text_font_size)")
 
 
 def _dot(page, box, text):

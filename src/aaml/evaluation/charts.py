@@ -29,12 +29,23 @@ _BELOW_EACH_OTHER = """@media (max-width: 700px) {
   :host { flex-direction: column !important; height: auto !important; }
   .bk-Figure { flex: none !important; width: 100% !important; }
 }"""  # on a phone
+_NAMED, _BESIDE = "11px", "beside"
+NAMES_BELOW_EACH_OTHER = f"""<script>(async () => {{
+  while (!window.Bokeh || !Bokeh.documents.length) await new Promise((wake) => setTimeout(wake, 20));
+  const narrow = window.matchMedia("(max-width: 700px)");
+  const plots = Bokeh.documents.flatMap((each) => each.roots()).flatMap((root) => root.children ?? []);
+  const show = () => plots.filter((plot) => plot.tags.includes("{_BESIDE}"))
+    .forEach((plot) => plot.left[0].major_label_text_font_size = narrow.matches ? "{_NAMED}" : "0px");
+  narrow.addEventListener("change", show);
+  show();
+}})();</script>"""
+"""Names the lines of a figure that stands below the one whose names it shares, where it has them beside it else."""
 
 
 def parts(figures: Sequence[Drawn]) -> tuple[str, str, Sequence[str]]:
     """Return what a page of its own holds: the library, the script, and what stands in the place of each figure."""
     script, places = components(figures)
-    return Resources(mode="inline", components=["bokeh"]).render(), script, places
+    return Resources(mode="inline", components=["bokeh"]).render(), script + NAMES_BELOW_EACH_OTHER, places
 
 
 def plain_figure(name: str = "", *, height: int = 260, title: str = "", **fields: Any) -> Drawn:
@@ -73,8 +84,8 @@ def comparison_figure(ranking: Ranking) -> Drawn:
         means.x_range.start = 0
     against = f"difference from {ranking.reference}"
     differences = _intervals(ranking, [_difference(line) for line in lines], against)
-    differences.title.text = f"{against}, paired by {ranking.unit}"
-    differences.yaxis.major_label_text_font_size = "0px"
+    differences.title.text = f"difference, paired by {ranking.unit}"
+    differences.tags, differences.yaxis.major_label_text_font_size = [_BESIDE], "0px"
     differences.yaxis.major_tick_line_color = None
     differences.add_layout(Span(location=0, dimension="height", line_color="#999999", line_dash="dashed"))
     _keep_near(differences, ranking)

@@ -15,7 +15,7 @@ from bokeh.resources import Resources
 
 from aaml.errors import UserError
 from aaml.evaluation.bound_names import SOLVER
-from aaml.evaluation.charts import comparison_figure
+from aaml.evaluation.charts import NAMES_BELOW_EACH_OTHER, comparison_figure
 from aaml.evaluation.results import Results
 from aaml.evaluation.tables import ranking_table
 from aaml.files import write_text
@@ -46,7 +46,8 @@ def page(library: Library, packed: str = "") -> str:
     }  # fmt: skip
     return _read("page.html").format(
         title="AAML lab", connect="'none'" if packed else "'self'", css=_read("page.css"), script=_read("page.js"),
-        bokeh=Resources(mode="inline", components=["bokeh"]).render(), models=models, data=_script(data),
+        bokeh=Resources(mode="inline", components=["bokeh"]).render() + NAMES_BELOW_EACH_OTHER,
+        models=models, data=_script(data),
         curves="".join(place for name, place in places.items() if name.startswith("curve ")),
         comparison="".join(
             f'<div class="card row"><h2>{html.escape(title)}</h2>{places[f"comparison {number}"]}{table}</div>'
