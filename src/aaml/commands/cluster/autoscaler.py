@@ -10,6 +10,7 @@ from aaml.settings import Port, Settings
 if TYPE_CHECKING:
     from aaml.karpenter.pool import Pool
     from aaml.nodes.catalogue import Catalogue
+    from aaml.nodes.requirements import Labels
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,21 @@ def run(args: Args) -> int:
 
 
 def purchases(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
-    """Return the NodePool of a file, and what it may buy of a file; by default Karpenter's, and what ships."""
+    """Return the NodePool of a file, and what a file offers; by default Karpenter's, and what ships.
+
+    All ways to buy a type stay, also those that the NodePool does not allow: other NodePools and `aaml autoscale` may
+    ask for them, and Karpenter's KWOK provider crashes at a claim for one that it does not have. Raises `UserError`
+    where the NodePool allows none.
+    """
+    from aaml.cluster.objects import ARCH_LABEL, OS_LABEL
     from aaml.karpenter.pool import Pool
     from aaml.nodes.catalogue_file import read_catalogue, shipped_catalogue
 
     pool = Pool.read(nodepool) if nodepool else Pool()
+
+    def offered(labels: "Labels") -> "Catalogue":
+        return read_catalogue(instance_types, labels) if instance_types else shipped_catalogue(labels)
+
     labels = pool.settings.labels
-    return pool, read_catalogue(instance_types, labels) if instance_types else shipped_catalogue(labels)
+    offered(labels)
+    return pool, offered({key: labels[key] for key in (ARCH_LABEL, OS_LABEL) if key in labels})
