@@ -2,7 +2,7 @@
 
     python benchmarks/bench_batch.py                    # 10, 100 and 1,000 nodes of balance
     python benchmarks/bench_batch.py --task fragmentation --nodes 20
-    python benchmarks/bench_batch.py --task bill --nodes 20     # nodes are bought and given back
+    python benchmarks/bench_batch.py --task bill --nodes 20     # nodes are provisioned and terminated
     python benchmarks/bench_batch.py --task bill --nodes 20 --costs     # and what they cost is shown
 
 Each decision is the first feasible node. A decision of the batch is `BatchedEnv.step` whole: arrivals, departures, time

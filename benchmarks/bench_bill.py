@@ -109,7 +109,7 @@ class Entry:
         return bool(self.simulated.nodes) and isinstance(find_autoscaler(self.simulated.nodes), NodePolicy)
 
     def task(self, task: BillTask) -> BillTask:
-        """Return a task with who buys the nodes for this one."""
+        """Return a task with who provisions the nodes for this one."""
         found = self.simulated.task(task)
         assert isinstance(found, BillTask)
         return found
@@ -204,7 +204,7 @@ def commands(entry: Entry, cluster: KwokCluster, speed: int) -> Iterator[tuple[l
                "--no-log-scrolling", "--health-port", str(port), *kubeconfig], lambda _: says_ready(port)  # fmt: skip
     if entry.orders_nodes:
         limits = ["--moves", str(NO_LIMIT), "--most-nodes", str(NO_LIMIT)]  # as in the simulator
-        begins = "buys and gives back nodes"
+        begins = "provisions and terminates nodes"
         yield ["autoscale", "--nodes", entry.simulated.nodes, "--apply", "--speed", str(speed), *limits,
                "--instance-types", str(cluster.directory / TYPES), *kubeconfig], lambda log: begins in log  # fmt: skip
 

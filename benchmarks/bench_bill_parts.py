@@ -11,7 +11,7 @@ making     of a node that takes no pods yet
 leaving    of a node on its way out
 room       of what pods could still have: of a node's worth, the smaller of the free shares of CPU and of memory
 uneven     of the rest of what is free: one of the two is used up first
-types      what a node costs above its worth: the bound buys the best types, in fractions
+types      what a node costs above its worth: the bound has the best types, in fractions
 
 They add up to the bill. Rows go to parts.csv: means over the episodes.
 """
@@ -63,7 +63,7 @@ class PartsMeter(Meter):
         self.look()
 
     def gone(self, node: OwnedNode) -> None:
-        """A node is given back: `hold` was told before it went."""
+        """A node is terminated: `hold` was told before it went."""
         super().gone(node)
         self.look()
 

@@ -74,7 +74,7 @@ def pods_of(seed: int, pods: int = 600, jobs: float = 0.4) -> tuple[list[Pod], l
 
 
 def catalogue_of(path: Path) -> Catalogue:
-    """Read the types that the real runs could buy."""
+    """Read the types that the real runs could provision."""
     whole = read_catalogue(path)
     return Catalogue(tuple(
         kind for kind in whole.types

@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/bench_tune.py                       # balance at 10, 40 and 100 nodes
     .venv/bin/python benchmarks/bench_tune.py --task waiting --nodes 10
-    .venv/bin/python benchmarks/bench_tune.py --task bill --nodes 20 100 400             # Karpenter buys the nodes
+    .venv/bin/python benchmarks/bench_tune.py --task bill --nodes 20 100 400            # Karpenter provisions the nodes
     .venv/bin/python benchmarks/bench_tune.py --task bill --nodes 20 100 400 --learned   # learned nodes
 
 Both play the same episodes to the same metrics, in turns; one core each.

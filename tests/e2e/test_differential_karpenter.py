@@ -1,4 +1,4 @@
-"""Our Karpenter against the real one: which nodes are bought for pods that wait, which are given back or replaced.
+"""Our Karpenter against the real one: which nodes it provisions for waiting pods, and which it terminates or replaces.
 
 Karpenter's own packages decide, in a program above objects in memory (`deploy/kwok/karpenter/decide`), built when it
 is first needed. `AAML_KARPENTER_SCENES` sets how many scenes are drawn for each test (60), `AAML_KARPENTER_SEED` the

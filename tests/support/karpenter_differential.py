@@ -8,7 +8,7 @@ from typing import Any
 from aaml.nodes.catalogue import InstanceType
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.packing import Claim
-from aaml.nodes.ports import Buy, Delete, Replace
+from aaml.nodes.ports import Delete, Provision, Replace
 from aaml.nodes.rows import RuleWork
 from support.karpenter_scenes import Scene
 from support.real_karpenter import RealKarpenter
@@ -62,13 +62,13 @@ def our_purchase(scene: Scene) -> Answer:
     seen = scene.moments[0]
     ours = Counting(scene.settings, scene.catalogue, first_look_s=math.inf)
     ours._at["opened_s"] = -math.inf  # the batch has closed
-    bought = []
+    provisioned = []
     for order, pods in zip(ours.act(seen), ours.pods, strict=True):
-        assert isinstance(order, Buy)
+        assert isinstance(order, Provision)
         names = sorted(kind.name for kind in order.types)
         launched, offering = order.types[0].name, order.types[0].cheapest
-        bought.append((names, launched, offering.capacity_type, offering.zone, pods))
-    return {"bought": sorted(bought), "used": sorted(ours.nominated_s)}
+        provisioned.append((names, launched, offering.capacity_type, offering.zone, pods))
+    return {"provisioned": sorted(provisioned), "used": sorted(ours.nominated_s)}
 
 
 def our_look(scene: Scene) -> Answer:
@@ -108,11 +108,11 @@ def our_look(scene: Scene) -> Answer:
 def real_purchase(real: RealKarpenter, scene: Scene) -> Answer:
     """Return the same of the real Karpenter."""
     answer = real.ask(scene.question("provision"))
-    bought = [
+    provisioned = [
         (sorted(claim["types"]), claim["launched"], claim["capacityType"], claim["zone"], len(claim["pods"]))
         for claim in answer.get("claims", [])
     ]
-    return {"bought": sorted(bought), "used": sorted(answer.get("used", {}))}
+    return {"provisioned": sorted(provisioned), "used": sorted(answer.get("used", {}))}
 
 
 def real_look(real: RealKarpenter, scene: Scene) -> Answer:
@@ -132,9 +132,11 @@ def real_look(real: RealKarpenter, scene: Scene) -> Answer:
 
 
 def compare_purchase(real: RealKarpenter, scene: Scene, tally: Tally) -> None:
-    """Compare what is bought for the pods that wait."""
+    """Compare what is provisioned for the pods that wait."""
     ours = our_purchase(scene)
-    kind = ("no node bought", "one node bought", "several nodes bought")[min(len(ours["bought"]), 2)]
+    kind = ("no node provisioned", "one node provisioned", "several nodes provisioned")[
+        min(len(ours["provisioned"]), 2)
+    ]
     _compare(lambda: real_purchase(real, scene), ours, kind, scene, tally)
 
 
@@ -143,7 +145,7 @@ def compare_look(real: RealKarpenter, scene: Scene, tally: Tally) -> None:
     ours = our_look(scene)
     theirs = real_look(real, scene)
     command = theirs["command"]
-    kind = _NOTHING if command is None else _KINDS[command[0]].format("replaced" if command[2] else "given back")
+    kind = _NOTHING if command is None else _KINDS[command[0]].format("replaced" if command[2] else "terminated")
     first = [theirs]
     _compare(lambda: first.pop() if first else real_look(real, scene), ours, kind, scene, tally)
 

@@ -35,7 +35,7 @@ from aaml.nodes.budgets import PodBudget, blocked_pods, stuck_pods
 from aaml.nodes.catalogue import CAPACITY_TYPE_LABEL, TYPE_LABEL, ZONE_LABEL, Catalogue, InstanceType, Offering
 from aaml.nodes.catalogue_file import written_catalogue
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.ports import Buy, Command, Observed, OwnedNode, Waiting
+from aaml.nodes.ports import Command, Observed, OwnedNode, Provision, Waiting
 from aaml.nodes.settings import KarpenterSettings
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
@@ -656,7 +656,7 @@ class Watched(Karpenter):
         if closes_s <= seen.now_s:
             self.bought.append(scene)
         orders = super()._decide(seen)
-        if due and not any(isinstance(order, Buy) for order in orders):
+        if due and not any(isinstance(order, Provision) for order in orders):
             if planned:
                 self.looked[-1].moments.append(_copied(seen, seen.now_s))
             else:

@@ -5,7 +5,7 @@ reproduces, and why not the others. Then the windows of the trace are played, wi
 were, under the simulated kube-scheduler and under each policy; what was recorded stands beside them. Differences are
 paired by window. Models are judged on the holdout alone, which no training on this trace has seen. With --on each
 policy also places the pods of the windows live, on a real KWOK cluster in scaled time. With --autoscaler nodes are
-bought and given back instead, and what they cost is compared.
+provisioned and terminated instead, and what they cost is compared.
 """
 
 from dataclasses import dataclass

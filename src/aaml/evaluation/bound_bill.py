@@ -43,9 +43,9 @@ def bound_bill(
     A packing's bill is its cost too: nobody waits, nothing is evicted. No packing is below the solver's bound, and no
     policy below the LP relaxation, whose cost counts waits and evictions too (see `Relaxed`). The solver packs at most
     `MOST_PODS` pods without GPUs in `limit_s` seconds, where it is installed; the heuristic packs all else. A line
-    says how many pods fit no type, and how many ask for more than room. What is bought is whatever can be bought in the
-    task or in one of `others`, which are the same with other NodePools. Raises `UserError` for a seed that is no window
-    of a trace.
+    says how many pods fit no type, and how many ask for more than room. What is provisioned is whatever can be
+    provisioned in the task or in one of `others`, which are the same with other NodePools. Raises `UserError` for a
+    seed that is no window of a trace.
     """
     name, bills = task.name, [each for each in others if isinstance(each, BillTask | RecordedBillTask)]
     with progress_bar(f"bound {name}", len(seeds), task.unit) as bar:
@@ -96,7 +96,7 @@ def _catalogue(task: BillTask | RecordedBillTask, seed: int) -> Catalogue:
 
 
 def _of_any(tasks: Iterable[BillTask | RecordedBillTask], seed: int) -> Catalogue:
-    """Return what can be bought in one of these tasks, in every way in which it is in one."""
+    """Return what can be provisioned in one of these tasks, in every offering that it has in one."""
     first, *others = dict.fromkeys(_catalogue(task, seed) for task in tasks)
     if not others:
         return first

@@ -29,7 +29,7 @@ def bounds(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of an optimum for each size and seed, each told in a line, until `stopped()`.
 
-    `others` are the same bill with who else buys nodes: no policy of theirs is below the bounds either.
+    `others` are the same bill with who else provisions nodes: no policy of theirs is below the bounds either.
     A task whose pods stay is solved by CP-SAT (rows `cp-sat` and `cp-sat-bound`), a bill by `bound_bill`. Raises
     `UserError` for other tasks, and without ortools where that is needed.
     """

@@ -46,7 +46,7 @@ _TRIED = 5  # pods
 class PolicyEntry:
     """A policy by name or `FILE.py:NAME`, a model file, or a policy object; `label` is what tables call it.
 
-    `nodes` says who buys the nodes of a bill (`aaml.nodes.file`), a file or a word; empty: the task's own.
+    `nodes` says who provisions the nodes of a bill (`aaml.nodes.file`), a file or a word; empty: the task's own.
     """
 
     spec: str | Policy
@@ -55,7 +55,7 @@ class PolicyEntry:
 
     @property
     def whole(self) -> str | Policy:
-        """The policy and who buys its nodes as one writes it, POLICY+FILE."""
+        """The policy and who provisions its nodes as one writes it, POLICY+FILE."""
         return f"{self.spec}+{self.nodes}" if self.nodes else self.spec
 
     @property
@@ -73,7 +73,7 @@ class PolicyEntry:
         return is_model(self.spec) if isinstance(self.spec, str) else isinstance(self.spec, Agent)
 
     def task(self, task: Task) -> Task:
-        """Return the task with who buys nodes for this one. Raises `UserError` for a task whose nodes stay."""
+        """Return the task with who provisions nodes for this one. Raises `UserError` for a task whose nodes stay."""
         return under(task, find_autoscaler(self.nodes)) if self.nodes else task
 
     def policy(self, task: Task, seed: int) -> Policy:
@@ -89,8 +89,8 @@ class PolicyEntry:
 Policies = str | Path | Policy | PolicyEntry
 """A policy's name or `LABEL=NAME`, a model file, a policy object, or a function that scores a context.
 
-A name or file may end in `+FILE`, `+learned` or `+high-node-utilization`, which says who buys the nodes of a bill, or
-stands beside who does."""
+A name or file may end in `+FILE`, `+learned` or `+high-node-utilization`, which says who provisions the nodes of a
+bill, or stands beside who does."""
 
 
 def policy_entries(

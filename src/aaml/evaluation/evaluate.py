@@ -56,8 +56,9 @@ def evaluate(
     policies
         One or several: a name such as "kube-scheduler", `FILE.py:NAME`, a model file, a policy object, a model of
         Stable-Baselines3, or a function that scores a context; with labels of your own as `LABEL=NAME`, or as a mapping
-        from labels. On bills a name or file may end in `+FILE`: a NodePool, or a policy of nodes, that buys the nodes
-        in place of the task's own, or a DeschedulerPolicy beside it; or in `+learned` or `+high-node-utilization`.
+        from labels. On bills a name or file may end in `+FILE`: a NodePool, or a policy of nodes, that provisions the
+        nodes in place of the task's own, or a DeschedulerPolicy beside it; or in `+learned` or
+        `+high-node-utilization`.
     task
         What the episodes are like, by name or as `aaml.task` makes it.
     seeds

@@ -6,14 +6,14 @@ A row of results has what the run was besides its task, size, policy and seed:
 pods            pods of an episode where a number was asked for, empty for the task's own
 task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours
 code_sha256     of the program that plays episodes and decides, by what it plays (`aaml.evaluation.program`)
-policy_sha256   of the policy: its file or model with the profile or name that is meant, and who buys its nodes; empty
-                for ours by its own name, and for an object of a program
+policy_sha256   of the policy: its file or model with the profile or name that is meant, and who provisions its nodes;
+                empty for ours by its own name, and for an object of a program
 ==============  =======================================================================================================
 
 A label is no identity: of a label's runs on the same episodes those of the last policy that had it count
-(`latest`). The hash of a file stands for what it says itself, not for what it imports; a bill has what can be bought
-too. Results that were written before these columns were there have none of them: they are of an unknown program, and
-pooled with one another alone.
+(`latest`). The hash of a file stands for what it says itself, not for what it imports; a bill has what can be
+provisioned too. Results that were written before these columns were there have none of them: they are of an unknown
+program, and pooled with one another alone.
 
 What a command goes on with by `--resume` names its `inputs` in the same way, and refuses others (`same_inputs`).
 """
@@ -122,18 +122,18 @@ def _task_sha256(task: Task) -> str:
     folder = getattr(task, "folder", None)
     if folder is not None:
         files = [_digest(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name[0] != "."]
-        return _sha256([*files, *_bought(getattr(task, "bill", None))])
+        return _sha256([*files, *_offered(getattr(task, "bill", None))])
     try:
         ours = find_task(task.name) == _plain(task)
     except UserError:
         ours = False
     if not ours:
         return _sha256([_of(cloudpickle.dumps(_plain(task)))])
-    return _sha256([_digest(Path(path)), *_bought(task)]) if colon else ""
+    return _sha256([_digest(Path(path)), *_offered(task)]) if colon else ""
 
 
-def _bought(bill: Task | None) -> list[bytes]:
-    """Return a digest of who buys nodes, from what: a task's file may have read it from others."""
+def _offered(bill: Task | None) -> list[bytes]:
+    """Return a digest of who provisions nodes, from what: a task's file may have read it from others."""
     return [_of(_ADDRESS.sub("", repr(_plain(bill))).encode())] if isinstance(bill, BillTask) else []
 
 

@@ -48,7 +48,7 @@ def is_model(spec: str) -> bool:
 
 
 def split_nodes(spec: str) -> tuple[str, str]:
-    """Return a policy and who buys its nodes, of POLICY+FILE or POLICY+WORD; empty for none.
+    """Return a policy and who provisions its nodes, of POLICY+FILE or POLICY+WORD; empty for none.
 
     Raises `UserError` for a policy that is known by its name with another word.
     """

@@ -18,7 +18,7 @@ from aaml.nodes.catalogue_file import read_catalogue
 from aaml.scheduling.loop import never
 from aaml.scheduling.play import play
 from aaml.schema import convert, of_json, read_bytes
-from aaml.sim.recorded_bill import RecordedBillTask, bought_from
+from aaml.sim.recorded_bill import RecordedBillTask, provisioned_from
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 
@@ -33,7 +33,7 @@ RUN_SPECS = "recipes.json"
 class RunSpec:
     """How the runs on a task were made: its policies by label, and the pods of an episode where they were set.
 
-    `instance_types` is the file of what could be bought in the bill of a trace, where one was given.
+    `instance_types` is the file of what could be provisioned in the bill of a trace, where one was given.
     """
 
     task: Task
@@ -86,7 +86,7 @@ class RunSpec:
         """
         entry, task = self.entry(policy), self.task
         if self.instance_types is not None and isinstance(task, RecordedBillTask):
-            task = bought_from(task, read_catalogue(self.instance_types, {}))
+            task = provisioned_from(task, read_catalogue(self.instance_types, {}))
         cluster = entry.task(task).build(seed, nodes, pods=self.pods)
         with frozen(entry.spec):
             player = entry.policy(self.task, seed)

@@ -65,7 +65,7 @@ def what_if(
 
     A row's seed is its window's number. The rows of the policy "recorded" tell what really happened; against them
     stands also what the simulation leaves out, so the reference of comparisons is the simulated kube-scheduler. Where
-    an autoscaler buys the nodes they hold what the recorded nodes cost by `prices`, and nothing else.
+    an autoscaler provisions the nodes they hold what the recorded nodes cost by `prices`, and nothing else.
     """
     entered = []
     for each in policies:
@@ -94,13 +94,13 @@ def of_bills(task: RecordedBillTask, played: Sequence[Window], prices: PriceList
     """Return the notes that a reader of a trace's bill needs, a sentence each."""
     pods = {pod.uid: pod for window in played for pod in _every_pod(window)}
     of_nodes = sum(map(comes_with_node, pods.values()))
-    usual = isinstance(task.bill.autoscaler, ClusterAutoscalerSettings)  # which buys a type in one way alone
+    usual = isinstance(task.bill.autoscaler, ClusterAutoscalerSettings)  # which provisions a type in one offering alone
     placed = [pod for pod in pods.values() if not comes_with_node(pod)]
     unfit = sum(not task.catalogue.fits(pod, launched=usual).any() for pod in placed)
     lacking = Counter(name for pod in placed if (name := task.catalogue.lacking(pod)))
     unpriced = sum((recorded_dollars(window, prices)[1] for window in played), Counter[str]())
-    bought = f"nodes are provisioned from {len(task.catalogue)} types, the recorded ones left aside"
-    notes = [f"{bought}; what ran when a window began is placed anew a minute before it"]
+    source = f"nodes are provisioned from {len(task.catalogue)} types, the recorded ones left aside"
+    notes = [f"{source}; what ran when a window began is placed anew a minute before it"]
     if of_nodes:
         notes.append(
             f"{of_nodes} pods of DaemonSets and static pods are left out; each node has less by what DaemonSets request"

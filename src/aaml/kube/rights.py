@@ -107,9 +107,9 @@ LOOK_AT_CLAIMS: Rights = (
     *_rights("list watch", "poddisruptionbudgets", group="policy"),
     *_rights("list watch", "nodepools", "nodeclaims", group="karpenter.sh"),
 )
-"""Watching what Karpenter has bought besides, and what may be evicted: `aaml autoscale`."""
+"""Watching what Karpenter has provisioned besides, and what may be evicted: `aaml autoscale`."""
 PROVISION: Rights = (*LOOK_AT_CLAIMS, *_rights("create delete", "nodeclaims", group="karpenter.sh"))
-"""Buying nodes and giving them back: `aaml autoscale --apply`."""
+"""Provisioning and terminating nodes: `aaml autoscale --apply`."""
 CLEAN: Rights = (
     *_rights("list", "nodes", "namespaces"),
     *_rights("list deletecollection", "deployments", "statefulsets", "replicasets", group="apps"),

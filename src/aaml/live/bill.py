@@ -30,7 +30,7 @@ NO_OWNER = "pods without an owner"
 
 @dataclass(frozen=True, slots=True)
 class TypeLine:
-    """Nodes of one type, bought alike: what they cost, and the shares of CPU and memory that pods request."""
+    """Nodes of one type and capacity type: what they cost, and the shares of CPU and memory that pods request."""
 
     type: str
     capacity_type: str
@@ -104,7 +104,7 @@ class Bill:
             lines.append(f"give prices by type in a file (--instance-types FILE), or by the nodes' label {PRICE_LABEL}")
         drawn = [
             table(
-                ("type", "bought", "nodes", "$ an hour", "CPU requested", "memory requested"),
+                ("type", "capacity", "nodes", "$ an hour", "CPU requested", "memory requested"),
                 (
                     (each.type, each.capacity_type, each.nodes, f"{each.per_hour:.4f}", f"{each.cpu_share:.0%}",
                      f"{each.memory_share:.0%}")
@@ -221,14 +221,14 @@ def _by_type(state: ClusterState, priced: Mapping[str, float]) -> tuple[TypeLine
         if node.name in priced:
             node_indices[kind(node), capacity_type(node)].append(node_index)
     lines = []
-    for (name, bought), group in node_indices.items():
+    for (name, capacity), group in node_indices.items():
         requested, offered = state.requested[group].sum(axis=0), state.allocatable[group].sum(axis=0)
         shares = [
             float(requested[column] / offered[column]) if offered[column] else 0.0
             for column in (state.resource_index[CPU], state.resource_index[MEMORY])
         ]
         lines.append(
-            TypeLine(name, bought, len(group), sum(priced[state.names[node_index]] for node_index in group), *shares)
+            TypeLine(name, capacity, len(group), sum(priced[state.names[node_index]] for node_index in group), *shares)
         )
     return tuple(sorted(lines, key=lambda each: (-each.per_hour, each.type)))
 

@@ -26,7 +26,7 @@ from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.nodes.catalogue import InstanceType, price_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Buy, Delete, Observed, OwnedNode, Waiting
+from aaml.nodes.ports import Delete, Observed, OwnedNode, Provision, Waiting
 
 _NOT_FOUND = 404
 _SERVER_ERROR = 500  # from here on a request may have been carried out
@@ -138,7 +138,7 @@ class NodeController:
             self._autoscaler.sell(self._nodes.catalogue)
         commands = self._autoscaler.act(left)
         replaced = self._autoscaler.replaced if self._autoscaler.replaced != before else ()
-        self._provision([command.types[0] for command in commands if isinstance(command, Buy)], replaced, seen)
+        self._provision([command.types[0] for command in commands if isinstance(command, Provision)], replaced, seen)
         for command in commands:
             for name in command.names if isinstance(command, Delete) else ():
                 self._delete(seen.nodes[name], seen)

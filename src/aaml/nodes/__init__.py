@@ -1,1 +1,1 @@
-"""Nodes that come and go inside an episode: who buys and sells them, what they cost, how they live."""
+"""Nodes that come and go inside an episode: who provisions and terminates them, what they cost, how they live."""

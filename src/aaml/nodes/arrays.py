@@ -37,7 +37,7 @@ _PRIORITY_UNIT = 2.0**25  # of priority, for which evicting a pod counts as much
 
 @dataclass(frozen=True)
 class Sold:
-    """What can be bought, as arrays of `aaml.nodes.rows`. It never changes."""
+    """What can be provisioned, as arrays of `aaml.nodes.rows`. It never changes."""
 
     catalogue: Catalogue
     offers: Array

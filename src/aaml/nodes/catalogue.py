@@ -1,4 +1,4 @@
-"""Instance types, the ways in which each can be bought, and a catalogue of them."""
+"""Instance types, their offerings, and a catalogue of them."""
 
 import re
 from collections import Counter
@@ -54,7 +54,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """One way to buy an instance type, in dollars an hour."""
+    """A zone and capacity type in which an instance type is offered, in dollars an hour."""
 
     price: float
     capacity_type: CapacityType = "on-demand"
@@ -62,14 +62,14 @@ class Offering:
 
     @property
     def labels(self) -> Labels:
-        """What labels a node has that is bought so."""
+        """What labels a node of this offering has."""
         zone = {ZONE_LABEL: only(self.zone)} if self.zone else {}
         return {CAPACITY_TYPE_LABEL: only(self.capacity_type), **zone}
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A kind of node that can be bought.
+    """A kind of node that can be provisioned.
 
     `allocatable` are pairs of a resource and what pods can have of it. It has `gpu_count` devices, which pods may share
     by thousandths. `watts_idle` is what a node draws without pods,
@@ -134,7 +134,7 @@ class InstanceType:
 
     @property
     def ranges(self) -> Labels:
-        """What labels a node of this type may have, bought in one way or another."""
+        """What labels a node of this type may have, of one offering or another."""
         return {
             TYPE_LABEL: only(self.name),
             ARCH_LABEL: only(self.arch),
@@ -144,7 +144,7 @@ class InstanceType:
         }
 
     def labels(self, offering: Offering) -> dict[str, str]:
-        """Return the labels of a node of this type that was bought so."""
+        """Return the labels of a node of this type and offering."""
         zone = {ZONE_LABEL: offering.zone} if offering.zone else {}
         return {
             TYPE_LABEL: self.name,
@@ -163,9 +163,9 @@ class InstanceType:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What can be bought, cheapest first, and the same as arrays. All prices are above 0.
+    """What can be provisioned, cheapest first, and the same as arrays. All prices are above 0.
 
-    A name stands for one type, which is there several times where its ways to be bought stand apart (`apart`); by name
+    A name stands for one type, which is there several times where its offerings stand apart (`apart`); by name
     it is the cheapest of them. Types of one price stand by name, as the KWOK provider of Karpenter chooses among them.
     Columns of `room` int64 [T, R] and of what `request` returns are `resources`; `prices` float64 [T] are those that a
     launch pays.
@@ -192,7 +192,7 @@ class Catalogue:
         object.__setattr__(self, "numbers", numbers)
 
     def _stand_apart(self, name: str) -> bool:
-        """Whether all that a name stands for is one type, each time bought in other ways."""
+        """Whether all that a name stands for is one type, each time with other offerings."""
         alike = [each for each in self.types if each.name == name]
         ways = [offering for each in alike for offering in each.offerings]
         return len({replace(each, offerings=()) for each in alike}) == 1 and len(set(ways)) == len(ways)
@@ -250,7 +250,7 @@ class Catalogue:
         return next((name for name, amount in pod.requests.items() if amount and name not in self.resources), "")
 
     def fits(self, pod: Pod, *, launched: bool = False) -> npt.NDArray[np.bool_]:
-        """Return [T], which types have room for a pod and carry the labels that it selects, bought in some way.
+        """Return [T], which types have room for a pod and carry the labels that it selects, in some offering.
 
         With `launched` they do in whichever way they are launched where nobody says how.
         """
@@ -264,10 +264,10 @@ class Catalogue:
         return room
 
     def apart(self, selections: Iterable[Selection]) -> "Catalogue":
-        """Return these types with their ways to be bought apart, as far as pods select between them.
+        """Return these types with their offerings apart, as far as pods select between them.
 
         For each selection of zones and capacity types that not every launch of a type meets there is the type once
-        more, bought in the cheapest way that does. This catalogue is returned where there is none.
+        more, with its cheapest offering that does. This catalogue is returned where there is none.
         """
         wanted = sorted(map(sorted, selections))
         types = [part for each in self.types for part in _parts(each, [dict(labels) for labels in wanted])]
@@ -299,7 +299,7 @@ class Catalogue:
         return {}
 
     def allowed(self, labels: Labels) -> npt.NDArray[np.bool_]:
-        """Return [T], which types can be bought with such labels, whatever room they have; not to be changed."""
+        """Return [T], which types can be provisioned with such labels, whatever room they have; not to be changed."""
         theirs = {key: labels[key] for key in self.domains if key in labels}
         key = tuple(theirs.items())
         if key not in self._allowed:
@@ -310,7 +310,7 @@ class Catalogue:
         return self._allowed[key]
 
     def meeting(self, labels: Labels) -> "Catalogue":
-        """Return what may be bought under these labels (Karpenter's `filterInstanceTypesByRequirements`).
+        """Return what may be provisioned under these labels (Karpenter's `filterInstanceTypesByRequirements`).
 
         Raises `UserError` that names the label that leaves nothing.
         """

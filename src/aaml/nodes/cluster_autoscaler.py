@@ -16,7 +16,7 @@ from aaml.cluster.objects import NO_AFFINITY, Pod
 from aaml.nodes.catalogue import Catalogue, InstanceType, all_columns
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.packing import Room, pack
-from aaml.nodes.ports import Buy, Command, Delete, Observed, OwnedNode
+from aaml.nodes.ports import Command, Delete, Observed, OwnedNode, Provision
 from aaml.nodes.settings import ClusterAutoscalerSettings
 
 
@@ -60,9 +60,9 @@ class ClusterAutoscaler:
             return ()
         self._due_s = seen.now_s + self.settings.scan_interval_s
         room = Room.of(seen, self.catalogue, seen.nodes)
-        if bought := self._grow(seen, room):
+        if provisioned := self._grow(seen, room):
             self._added_s = seen.now_s
-            return bought
+            return provisioned
         return self._shrink(seen, room)
 
     # ---- growing -----------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class ClusterAutoscaler:
         key = "waste" if self.settings.expander == "least-waste" else "price"
         best = min(options, key=lambda growth: getattr(growth, key))
         count = min(best.nodes, self.settings.max_nodes_total - len(seen.nodes))
-        return [Buy((best.kind,))] * max(count, 0)
+        return [Provision((best.kind,))] * max(count, 0)
 
     def _without_room(self, pods: list[Pod], room: Room) -> list[Pod]:
         free, left = room.free.copy(), []

@@ -1,4 +1,4 @@
-"""The descheduler's HighNodeUtilization (0.36) beside an autoscaler: it empties nodes, which the autoscaler gives back.
+"""The descheduler's HighNodeUtilization (0.36) beside an autoscaler: it empties nodes, which the autoscaler terminates.
 
 It evicts and does no more: where the pods go is the scheduler's choice, so it is meant to stand beside `MostAllocated`.
 Names of files are those below pkg of its source. What it does that is not here: extended resources, namespaces, label

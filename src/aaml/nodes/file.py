@@ -1,4 +1,4 @@
-"""Who buys the nodes of a bill as people name it: by a word, or a file with a NodePool or a policy of nodes.
+"""Who provisions the nodes of a bill as people name it: by a word, or a file with a NodePool or a policy of nodes.
 
 A descheduler, by a word or its file, stands beside the autoscaler that a bill has anyway.
 """
@@ -27,7 +27,7 @@ def find_autoscaler(name: str) -> Found:
 
 
 def read_autoscaler(path: Path) -> Found:
-    """Return who buys nodes as a file says. Raises `UserError` for a file that is missing or says something else."""
+    """Return who provisions nodes, of a file. Raises `UserError` for one that is missing or says something else."""
     accepted = (
         f"a YAML file with a {nodepool.KIND} of {nodepool.API_VERSION}, a {node_policy.KIND} of "
         f"{node_policy.API_VERSION} or a {descheduler_policy.KIND} of {descheduler_policy.API_VERSION}"
@@ -48,5 +48,5 @@ def read_autoscaler(path: Path) -> Found:
 
 
 def named_file(name: str) -> Path | None:
-    """Return the file that says who buys nodes; None for one of `WORDS`, and for nobody."""
+    """Return the file that says who provisions nodes; None for one of `WORDS`, and for nobody."""
     return None if name in ("", *WORDS) else Path(name)

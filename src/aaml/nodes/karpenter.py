@@ -18,7 +18,7 @@ from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.constraints import Wishes, is_constrained
 from aaml.nodes.packing import Claim, Room, pack, types_of
 from aaml.nodes.packing_rules import FAILED
-from aaml.nodes.ports import Buy, Command, Delete, Observed, Replace
+from aaml.nodes.ports import Command, Delete, Observed, Provision, Replace
 from aaml.nodes.rows import (
     BUYS,
     NODE,
@@ -104,8 +104,8 @@ class Karpenter:
         if self._at["replaces"] and self._planned != pending:
             self._types = self._offered(packer.claims.get(frozenset(self._planned), ()))
         if orders == BUYS:
-            claims = packer.bought if packer.is_needed else work.order[:count].tolist()
-            return [Buy(self._types_of(claim, work)) for claim in claims]
+            claims = packer.provisioned if packer.is_needed else work.order[:count].tolist()
+            return [Provision(self._types_of(claim, work)) for claim in claims]
         if orders == NOTHING:
             return []
         planned, self._planned, self._at["planned"] = self._planned, (), 0
@@ -148,7 +148,7 @@ class Karpenter:
         return tuple(self.catalogue.types[kind] for kind in np.flatnonzero(work.fits[claim])[: rules.MOST_TYPES])
 
     def _offered(self, claims: Sequence[Claim]) -> tuple[InstanceType, ...]:
-        """Return the types of the plan, the cheapest first, bought as it says; `claims`: of pods that ask for more."""
+        """Return the types of the plan, the cheapest first, in its offerings; `claims`: of pods with constraints."""
         types = types_of(self.catalogue, claims[0]) if claims else self.catalogue.types
         ways = [(kind, self._plan_types[self.catalogue.numbers[kind.name]]) for kind in types]
         return tuple(kind.of(("spot",)) if way == PLAN_SPOT else kind for kind, way in ways if way != PLAN_NO)
@@ -157,13 +157,13 @@ class Karpenter:
 class _Packer:
     """Packs pods that ask for more than room where compiled rules pack: `packing.pack` on their arrays.
 
-    `claims`: those for pods that are moved, by the nodes that would go, as first found; `bought`: those that are
-    bought.
+    `claims`: those for pods that are moved, by the nodes that would go, as first found; `provisioned`: those
+    for pods that wait.
     """
 
     def __init__(self, catalogue: Catalogue, seen: Observed, work: RuleWork) -> None:
         self.claims: dict[frozenset[str], tuple[Claim, ...]] = {}
-        self.bought: tuple[Claim, ...] = ()
+        self.provisioned: tuple[Claim, ...] = ()
         self.raised: BaseException | None = None
         self._catalogue, self._seen, self._work = catalogue, seen, work
         self._pods, self._nodes = pods_of(seen), list(seen.nodes.values())
@@ -198,14 +198,14 @@ class _Packer:
         for number, claim in enumerate(packed.claims):
             work.fits[number], work.order[number] = claim.fits, number
         if not moving:
-            self.bought = packed.claims
+            self.provisioned = packed.claims
         elif packed.claims:
             self.claims.setdefault(gone, packed.claims)
             self._offer(packed.claims[0])
         return len(packed.claims)
 
     def _offer(self, claim: Claim) -> None:
-        """Write what the types of a claim cost, bought as its pods allow."""
+        """Write what the types of a claim cost, in the offerings that its pods allow."""
         types, ways = types_of(self._catalogue, claim), self._work.ways
         kinds = [self._catalogue.numbers[kind.name] for kind in types]
         ways[WAY.kind] = [*kinds, *(kind for kind in range(len(self._catalogue)) if kind not in kinds)]

@@ -1,14 +1,14 @@
-"""The autoscaler `learned`: it buys, drains and replaces nodes by prices, with the numbers of a `NodePolicy`.
+"""The autoscaler `learned`: it provisions, drains and replaces nodes by prices, with the numbers of a `NodePolicy`.
 
 All that it orders can be ordered from Karpenter through NodeClaims: one of a named instance type is created, or one is
 deleted, which drains its node with grace and disruption budgets.
 
-*Buying.* Pods that wait are placed on nodes that are there or in the making. For the others the type with the most
-value for its price is bought, again and again.
+*Provisioning.* Pods that wait are placed on nodes that are there or in the making. For the others the type with the
+most value for its price is provisioned, again and again.
 
 *Draining.* Now and then it goes through the nodes, the one first whose price is worth the most against what moving its
 pods counts. A node goes where all its pods fit elsewhere. One or two go for cheaper ones where that saves enough: these
-are bought first, and the others go once they are ready, if all pods still fit then.
+are provisioned first, and the others go once they are ready, if all pods still fit then.
 
 The rules are compiled (`aaml.nodes.learned_rules`). Here they are asked about an `Observed`; compiled episodes ask them
 about their own arrays.
@@ -26,19 +26,19 @@ from aaml.nodes import learned_rules as rules
 from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Buy, Command, Delete, Observed
+from aaml.nodes.ports import Command, Delete, Observed, Provision
 from aaml.nodes.rows import BUYS, DELETES, NODE, NOTHING, POD, POD_TIME, STATE, TERMS
 
 
 @dataclass
 class LearnedNodes:
-    """Buys and drains nodes of a catalogue by a policy. `first_look_s`: when it first looks for nodes that may go."""
+    """Provisions and drains nodes of a catalogue by a policy. `first_look_s`: when it first looks for some to drain."""
 
     policy: NodePolicy
     catalogue: Catalogue
     first_look_s: float = 0.0
     replaced: tuple[str, ...] = ()
-    """The nodes that go once what was bought in their place is ready."""
+    """The nodes that go once what was provisioned in their place is ready."""
     _again_s: dict[str, float] = field(default_factory=dict)  # by pod that waits: when it asks for a node again
     _at: np.void = field(init=False, repr=False)
     _terms: np.void = field(init=False, repr=False)
@@ -78,7 +78,7 @@ class LearnedNodes:
         return deepcopy(self)
 
     def act(self, seen: Observed) -> Sequence[Command]:
-        """Buy for pods that have waited for long enough, else let nodes go when it is time to look."""
+        """Provision for pods that have waited for long enough, else let nodes go when it is time to look."""
         self._at["now_s"] = seen.now_s
         if not self._is_due(seen):
             return ()
@@ -93,14 +93,14 @@ class LearnedNodes:
             names[number] for number in (self._at["replaced"], self._at["replaced_too"]) if number >= 0
         )
         if orders == BUYS:
-            return [Buy((self._sold.catalogue.types[kind],)) for kind in work.bought[:count].tolist()]
+            return [Provision((self._sold.catalogue.types[kind],)) for kind in work.bought[:count].tolist()]
         if orders == NOTHING:
             return []
         planned = [names[number] for number in found.nodes[NODE.plan, : self._at["planned"]].tolist()]
         return [Delete(tuple(planned))] if orders == DELETES else [Delete((name,)) for name in planned]
 
     def _tell_apart(self, seen: Observed) -> None:
-        """Let ways to buy a type stand apart that pods select between."""
+        """Let the offerings of a type stand apart that pods select between."""
         pods = chain((each.pod for each in seen.waiting.values()), *(here.values() for here in seen.pods.values()))
         selections = frozenset(selection(pod) for pod in pods if pod.node_selector) - {frozenset()}
         if selections != self._selections:
@@ -109,7 +109,7 @@ class LearnedNodes:
                 self._offer(catalogue)
 
     def _is_due(self, seen: Observed) -> bool:
-        """Take note of the pods that ask for nodes; returns whether it is time to buy or to look."""
+        """Take note of the pods that ask for nodes; returns whether it is time to provision or to look."""
         waits = len(seen.waiting)
         pods, times = np.zeros((len(POD), waits), np.int32), np.zeros((len(POD_TIME), waits))
         pods[POD.waiting] = np.arange(waits)

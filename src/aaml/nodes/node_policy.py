@@ -1,4 +1,4 @@
-"""A policy of nodes as a file: the numbers by which the autoscaler `learned` buys, drains and replaces nodes.
+"""A policy of nodes as a file: the numbers by which the autoscaler `learned` provisions, drains and replaces nodes.
 
 A YAML file with `apiVersion: aaml.dev/v1`, `kind: NodePolicy` and the numbers under `spec`. It is read as plain values.
 """
@@ -26,7 +26,7 @@ class NodePolicy(Settings):
     """What the autoscaler `learned` decides by (`aaml.nodes.learned`)."""
 
     idle_s: NotNegative = 8.0
-    """nodes are bought once no further pod has come for so many seconds"""
+    """nodes are provisioned once no further pod has come for so many seconds"""
     patience_s: NotNegative = 28.0
     """or once a pod has waited for so long"""
     patience_growth: Signed = -0.2

@@ -27,7 +27,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Claim:
-    """A node to buy: what its pods ask for in all [R], how many they are, and which types are left [T].
+    """A node to provision: what its pods ask for in all [R], how many they are, and which types are left [T].
 
     `target`: what its labels may be, and its host ports. `devices`: thousandths left of each GPU that its pods have
     taken something of.
@@ -118,8 +118,8 @@ def pack(
 
     `held` are the uids of pods that run on a node that might go: they may only be moved to `quiet` nodes and must all
     find a place on ready ones or claims. `without` names nodes that might go, which take nothing. A pod that fits no
-    type, or that Karpenter does not buy for, is left out. Where more than `most_claims` are needed it has failed, and
-    the other pods are not tried.
+    type, or that Karpenter does not provision for, is left out. Where more than `most_claims` are needed it has failed,
+    and the other pods are not tried.
     """
     listed, waiting = list(pods), room.seen.waiting
     wishes = Wishes.known(room.seen)

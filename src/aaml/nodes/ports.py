@@ -1,4 +1,4 @@
-"""The seam between a cluster and who buys and sells its nodes: what an autoscaler sees, and what it can order.
+"""The seam between a cluster and its autoscaler: what that sees, and what it can order.
 
 An `Autoscaler` knows neither the simulator nor Kubernetes. It is shown a moment (`Observed`), gives orders, and says
 when it wants to be asked again. So it can be driven from recorded states, and a learned one can stand in its place.
@@ -19,7 +19,7 @@ from aaml.nodes.requirements import Labels, labels_of
 
 @dataclass(slots=True)
 class OwnedNode:
-    """A node that was bought. It costs from `launched_s` on, takes pods from `initialized_s` on.
+    """A node that was provisioned. It costs from `launched_s` on, takes pods from `initialized_s` on.
 
     `initialized_s` is None until then. `last_pod_event_s`: when a pod was last bound to it, or left it. `deleting`: it
     takes no pods any more, and goes when those that it has are gone.
@@ -98,22 +98,22 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Buy:
-    """Buy a node of whichever of these types is cheapest."""
+class Provision:
+    """Provision a node of whichever of these types is cheapest."""
 
     types: tuple[InstanceType, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Let nodes take no pods any more, evict those that they have, and give the nodes back."""
+    """Let nodes take no pods any more, evict those that they have, and terminate the nodes."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Let nodes take no pods any more, buy one node, and delete the others as soon as that one is ready."""
+    """Let nodes take no pods any more, provision one node, and delete the others as soon as that one is ready."""
 
     names: tuple[str, ...]
     types: tuple[InstanceType, ...]
@@ -126,11 +126,11 @@ class Evict:
     uid: str
 
 
-Command = Buy | Delete | Replace | Evict
+Command = Provision | Delete | Replace | Evict
 
 
 class Autoscaler(Protocol):
-    """Decides which nodes are bought and given back."""
+    """Decides which nodes are provisioned and terminated."""
 
     @property
     def next_s(self) -> float:

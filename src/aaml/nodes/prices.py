@@ -21,7 +21,7 @@ NO_TYPE = "no instance type"
 
 
 def capacity_type(node: Node) -> str:
-    """Return how a node was bought, by Karpenter's label or its cloud's; "on-demand" where none says."""
+    """Return the capacity type of a node, by Karpenter's label or its cloud's; "on-demand" where none says."""
     spot = any(node.labels.get(key) == value for key, value in SPOT_LABELS.items())
     return node.labels.get(CAPACITY_TYPE_LABEL, "spot" if spot else "on-demand")
 

@@ -101,7 +101,7 @@ PLAIN = (
     Requirement(OS_LABEL, "In", ("linux",)),
     Requirement(CAPACITY_TYPE_LABEL, "In", ("on-demand",)),
 )
-"""What nodes are bought where nobody says otherwise."""
+"""What nodes are provisioned where nobody says otherwise."""
 Labels = Mapping[str, Values]
 """By label; a label that is not named may have any value, or none."""
 
@@ -164,7 +164,7 @@ def meet(mine: Labels, theirs: Labels) -> bool:
 
 
 def is_refused(pod: Pod) -> bool:
-    """Whether Karpenter buys no node for a pod because of what it asks of labels (provisioning/provisioner.go)."""
+    """Whether Karpenter provisions no node for a pod because of the labels that it asks for (provisioner.go)."""
     terms: Sequence[NodeSelectorTerm] = pod.affinity.required_nodes or ()
     if any(term.fields for term in terms):
         return True

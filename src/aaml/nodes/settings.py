@@ -34,9 +34,9 @@ class KarpenterSettings(Settings):
     batch_max_duration_s: Positive = 10.0
     """a batch ends after so many seconds at the latest"""
     instance_types: tuple[str, ...] = ()
-    """names of the instance types that may be bought; all types when empty"""
+    """names of the instance types that may be provisioned; all types when empty"""
     requirements: tuple[Requirement, ...] = PLAIN
-    """what types and offerings may be bought by their labels: all that meet every requirement"""
+    """what types and offerings may be provisioned by their labels: all that meet every requirement"""
     spot_to_spot_consolidation: bool = False
     """whether spot nodes may be replaced by spot nodes"""
     poll_s: Positive = 10.0
@@ -46,7 +46,7 @@ class KarpenterSettings(Settings):
 
     @property
     def labels(self) -> Labels:
-        """What labels nodes that are bought may have."""
+        """What labels nodes that are provisioned may have."""
         named = {TYPE_LABEL: only(*self.instance_types)} if self.instance_types else {}
         return merged(required(self.requirements), named)
 

@@ -1,4 +1,4 @@
-"""What follows when a pod is evicted or a node is bought: the owner's next pod, and the node's generated name."""
+"""What follows when a pod is evicted or a node is provisioned: the owner's next pod, and the node's generated name."""
 
 from aaml.cluster.objects import Pod
 

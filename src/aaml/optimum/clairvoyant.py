@@ -2,8 +2,8 @@
 
 Each pod runs from its arrival for its lifetime, and never moves. A node is paid from the arrival of its first pod until
 the last has left. Finding the cheapest packing is hard (it holds bin packing); this one is greedy, tried with several
-weights, each node then bought as the cheapest type with room for what it held at most. So it is a bill that could be
-reached without delays, not a bound; `relaxation` has one.
+weights, each node then provisioned as the cheapest type with room for what it held at most. So it is a bill that could
+be reached without delays, not a bound; `relaxation` has one.
 """
 
 from collections.abc import Iterable, Sequence

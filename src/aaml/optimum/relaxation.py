@@ -1,4 +1,4 @@
-"""What no policy pays less than: the LP relaxation of a bill, in which nodes are bought by the second and in fractions.
+"""What no policy pays less than: the LP relaxation of a bill, nodes paid for by the second and in fractions.
 
 `fluid_bill` is that of pods which run from their arrival on. No packing of these costs less, but a policy may: a pod
 that waits runs into the time after the end, and others may share its time. `relaxed` counts what is left then. Each
@@ -28,7 +28,7 @@ class Relaxed:
 
     `cost`: what nodes, waits and evictions come to at least, whatever a policy does. `bill`: the nodes alone, at least,
     where no pod waits for longer than costs nothing, and none is evicted. There is none without that: who places no pod
-    buys no node.
+    provisions no node.
     """
 
     bill: float
@@ -41,7 +41,7 @@ def end_s(pod: Pod, until_s: float) -> float:
 
 
 def fluid_bill(pods: Iterable[Pod], catalogue: Catalogue, until_s: float) -> float:
-    """Return the dollars of pods that run from their arrival on, bought by the second in fractions of nodes.
+    """Return the dollars of pods that run from their arrival on, paid for by the second in fractions of nodes.
 
     Pods that fit no type, and those that come after the end, are left out.
     """

@@ -1,4 +1,4 @@
-"""BillTask: an episode in which an autoscaler buys the nodes, and what they cost is what counts."""
+"""BillTask: an episode in which an autoscaler provisions the nodes, and what they cost is what counts."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ _DRAWN_BY = (ARCH_LABEL, OS_LABEL)  # what is sold by these labels is drawn from
 _KEPT = 0.7  # share of the types that an episode's catalogue has
 _OF_FAMILY, _OF_TYPE = 0.1, 0.03  # standard deviations of the logarithm of a price
 MakeAutoscaler = Callable[[Catalogue, np.random.Generator], Autoscaler]
-"""What can be bought, and what draws -> who buys and gives back the nodes of an episode."""
+"""What can be provisioned, and what draws -> who provisions and terminates the nodes of an episode."""
 Alone = KarpenterSettings | ClusterAutoscalerSettings | NodePolicy | MakeAutoscaler
 """One of our autoscalers by its settings, or what makes another."""
 
@@ -55,8 +55,8 @@ class Descheduled:
     autoscaler: Alone
 
 
-Buyer = Alone | Descheduled
-"""Who buys and gives back nodes, with or without a descheduler beside."""
+NodeAutoscaler = Alone | Descheduled
+"""Who provisions and terminates nodes, with or without a descheduler beside."""
 
 DrawPods = Callable[[int, np.random.Generator], tuple[Workload, float]]
 """About how many nodes, and what draws -> the pods of an episode, and how long it lasts in seconds."""
@@ -64,17 +64,17 @@ DrawPods = Callable[[int, np.random.Generator], tuple[Workload, float]]
 
 @dataclass(frozen=True)
 class BillTask(Task):
-    """Pods of a `Rhythm`, or others, on nodes that an autoscaler buys, from a catalogue of its own for each episode.
+    """Pods of a `Rhythm`, or others, on nodes that an autoscaler provisions, each episode from a catalogue of its own.
 
     An episode begins without a node; its number of nodes says about how many there will be on average. `catalogue` is
     what each episode's is drawn from, with other prices and without some of the types; None: `shipped`. A NodePool says
-    which architectures, operating systems and capacity types are bought, and `PLAIN` for all others who buy.
+    which architectures, operating systems and capacity types are provisioned, and `PLAIN` for all other autoscalers.
     `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another,
     or either with a descheduler beside it (`Descheduled`).
     """
 
     rhythm: DrawPods = Rhythm()
-    autoscaler: Buyer = KarpenterSettings()
+    autoscaler: NodeAutoscaler = KarpenterSettings()
     times: NodeTimes = NodeTimes()
     prices: Prices = Prices()
     catalogue: Catalogue | None = None
@@ -110,7 +110,7 @@ class BillTask(Task):
         return SimCluster((), workload, until_s=until_s, supply=supply, invariants=invariants)
 
     def supply(self, rng: np.random.Generator, catalogue: Catalogue) -> NodeSupply:
-        """Return who buys the nodes of an episode. Autoscalers do not look at once, but at a drawn moment."""
+        """Return who provisions the nodes of an episode. Autoscalers do not look at once, but at a drawn moment."""
         return NodeSupply(
             self._autoscaler(rng, catalogue), catalogue, rng, times=self.times, prices=self.prices,
             carbon_g_per_kwh=self.carbon_g_per_kwh, consolidatable_s=self._consolidatable_s,
@@ -140,12 +140,12 @@ class BillTask(Task):
 
     @property
     def sold(self) -> Catalogue:
-        """What can be bought before anything is drawn. Raises `UserError` where that is nothing."""
+        """What can be provisioned before anything is drawn. Raises `UserError` where that is nothing."""
         labels = self._required(_DRAWN_BY) | self._required((CAPACITY_TYPE_LABEL,))
         return self.shipped(labels) if self.catalogue is None else self.catalogue.meeting(labels)
 
     def drawn_catalogue(self, seed: int) -> Catalogue:
-        """Return what can be bought in an episode. Types and their prices do not depend on the capacity type."""
+        """Return what can be provisioned in an episode. Types and their prices do not depend on the capacity type."""
         if self.fixed_prices:
             return self.sold
         labels = self._required(_DRAWN_BY)
@@ -155,12 +155,12 @@ class BillTask(Task):
 
     @property
     def _labels(self) -> Labels:
-        """What who buys asks of labels."""
+        """What the autoscaler asks of labels."""
         made = self.autoscaler.autoscaler if isinstance(self.autoscaler, Descheduled) else self.autoscaler
         return made.labels if isinstance(made, KarpenterSettings) else plain_labels()
 
     def _required(self, keys: Collection[str]) -> dict[str, Values]:
-        """Return what who buys asks of these labels."""
+        """Return what the autoscaler asks of these labels."""
         return {key: values for key, values in self._labels.items() if key in keys}
 
     def expected(self, trace: str | None = None) -> Sequence[Pod]:

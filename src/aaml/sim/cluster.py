@@ -81,7 +81,8 @@ class SimCluster:
     waits in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or
     none. The simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once,
     those of a gang when its last pod has a node. No randomness in here: the same workload and decisions give the same
-    bits. A `supply` buys and gives back nodes; as that never ends by itself, it needs an `until_s` (else ValueError).
+    bits. A `supply` provisions and terminates nodes; as that never ends by itself, it needs an `until_s` (else
+    ValueError).
     """
 
     def __init__(
@@ -225,12 +226,12 @@ class SimCluster:
 
     @property
     def supply(self) -> Supply | None:
-        """Who buys and gives back nodes; None where they stay."""
+        """Who provisions and terminates nodes; None where they stay."""
         return self._supply
 
     @property
     def elastic(self) -> bool:
-        """Whether nodes are bought and given back as the simulation runs."""
+        """Whether nodes are provisioned and terminated as the simulation runs."""
         return self._supply is not None
 
     @property

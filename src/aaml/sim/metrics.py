@@ -53,7 +53,7 @@ _BILLED: tuple[tuple[str, str, Direction, str], ...] = (
     ("cost", "$ an hour", "lower", "the bill, and what long waits and evictions count"),
     ("bill", "$ an hour", "lower", "nodes by their price, from purchase to return"),
     ("bill_per_core_hour", "$", "lower", "the bill for an hour of a requested core"),
-    ("fluid_ratio", "ratio", "lower", "the bill, to what the pods' requests would cost bought by the second"),
+    ("fluid_ratio", "ratio", "lower", "the bill, to what the pods' requests would cost by the second"),
     ("mean_nodes", "nodes", "lower", "nodes that are paid for, average over time"),
     ("nodes_bought", "nodes", "lower", "nodes that were provisioned"),
     ("power_kw", "kW", "lower", "what nodes draw, average over time"),
@@ -74,7 +74,7 @@ _ALL = (
     Metric("latency_p99_ms", "ms", "lower", "time of a decision, from the pod to the node, 99th percentile"),
 )
 BILLED = tuple(name for name, *_ in _BILLED)
-"""Those of clusters whose nodes are bought and given back."""
+"""Those of clusters whose nodes are provisioned and terminated."""
 DECIDING = ("decisions", "latency_p50_ms", "latency_p99_ms")
 """Those of a policy at work, which a search's episodes do not have."""
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

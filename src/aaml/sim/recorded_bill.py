@@ -1,4 +1,4 @@
-"""The bill of a recorded cluster: a window's pods on nodes that an autoscaler buys, and on those that there were."""
+"""The bill of a recorded cluster: a window's pods on nodes of an autoscaler, and on those that there were."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ from aaml.errors import UserError, bad_value
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.prices import PriceList, kind
 from aaml.nodes.settings import HighNodeUtilizationSettings
-from aaml.sim.bill import BILL_TASKS, BillTask, Buyer, Descheduled
+from aaml.sim.bill import BILL_TASKS, BillTask, Descheduled, NodeAutoscaler
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded import TraceTask, trace_task
 from aaml.sim.task import Task
@@ -31,7 +31,7 @@ from aaml.workload.model import Workload
 from aaml.workload.trace.trace import Trace
 from aaml.workload.trace.windows import Part, Placed, Window, read_windows
 
-_BEFORE_S = 60.0  # in which nodes are bought for what ran already when a window begins
+_BEFORE_S = 60.0  # in which nodes are provisioned for what ran already when a window begins
 _HOUR_S = 3600.0
 _OF_ZONES = "/zone"  # how labels of zones end: those of Kubernetes, and those that drivers of volumes write
 _OF_NODES = frozenset({"DaemonSet", "Node"})  # owners whose pods come with a node and go with it
@@ -42,8 +42,8 @@ class RecordedBillTask(TraceTask):
     """A trace as a bill: its pods come and end as they did, its nodes are left aside.
 
     What ran when a window began waits from a minute before it, so that there are nodes for it at time 0; that minute
-    is not billed. `bill` says who buys, from what, and what waiting counts. Pods of DaemonSets and static pods are left
-    aside: what DaemonSets request is taken off each node that can be bought.
+    is not billed. `bill` says who provisions, from what, and what waiting counts. Pods of DaemonSets and static pods
+    are left aside: what DaemonSets request is taken off each node that can be provisioned.
     """
 
     bill: BillTask = BILL_TASKS["bill"]
@@ -76,7 +76,7 @@ class RecordedBillTask(TraceTask):
 
     @property
     def catalogue(self) -> Catalogue:
-        """What can be bought, at the prices of the file."""
+        """What can be provisioned, at the prices of the file."""
         return self.bill.sold
 
 
@@ -112,7 +112,7 @@ def _with_volumes_of_zones(pod: Pod) -> Pod:
 
 
 def comes_with_node(pod: Pod) -> bool:
-    """Whether each node brings such a pod, of a DaemonSet or its own, so that nobody buys nodes for it."""
+    """Whether each node brings such a pod, of a DaemonSet or its own, so that nobody provisions nodes for it."""
     return pod.owner.partition("/")[0] in _OF_NODES
 
 
@@ -192,7 +192,7 @@ def _waiting(pod: Pod, created_s: float, longer_s: float = 0.0) -> Pod:
 
 
 def bill_of(task: Task) -> BillTask:
-    """Return who buys what at which prices in a task. Raises `UserError` for a task whose nodes stay."""
+    """Return who provisions what at which prices in a task. Raises `UserError` for a task whose nodes stay."""
     if isinstance(task, RecordedBillTask):
         return task.bill
     if not isinstance(task, BillTask):
@@ -200,7 +200,7 @@ def bill_of(task: Task) -> BillTask:
     return task
 
 
-def under(task: Task, who: Buyer | HighNodeUtilizationSettings) -> Task:
+def under(task: Task, who: NodeAutoscaler | HighNodeUtilizationSettings) -> Task:
     """Return a bill with another autoscaler, or a descheduler beside its own, and the same pods, types and prices.
 
     Raises `UserError` as `bill_of`, and for a second descheduler.
@@ -221,6 +221,6 @@ def recorded_bill(folder: Path, bill: BillTask, part: Part = "holdout") -> Recor
     return RecordedBillTask(**{each.name: getattr(plain, each.name) for each in fields(plain)}, bill=bill)
 
 
-def bought_from(task: RecordedBillTask, catalogue: Catalogue) -> RecordedBillTask:
-    """Return the bill of the same trace with other types that can be bought."""
+def provisioned_from(task: RecordedBillTask, catalogue: Catalogue) -> RecordedBillTask:
+    """Return the bill of the same trace with other types that can be provisioned."""
     return replace(task, bill=replace(task.bill, catalogue=_for_pods(catalogue, task.folder)))

@@ -1,7 +1,7 @@
 """NodeSupply: the life of the nodes of a simulated cluster, from purchase to return, as an autoscaler orders it.
 
-A node that is bought costs at once, and joins the cluster when it has registered and is ready. One that goes takes no
-pods any more; its pods are evicted and wait again, and it is given back when the last has left.
+A node that is provisioned costs at once, and joins the cluster when it has registered and is ready. One that goes takes
+no pods any more; its pods are evicted and wait again, and it is terminated when the last has left.
 """
 
 import heapq
@@ -25,7 +25,7 @@ from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.meter import Meter, billed, charged
-from aaml.nodes.ports import Autoscaler, Buy, Command, Delete, Evict, Observed, OwnedNode, Replace, Waiting
+from aaml.nodes.ports import Autoscaler, Command, Delete, Evict, Observed, OwnedNode, Provision, Replace, Waiting
 from aaml.nodes.settings import NodeTimes, Prices
 from aaml.nodes.successors import LETTERS, begins_anew
 from aaml.scheduling.costs import NodeCosts
@@ -37,11 +37,11 @@ CONSOLIDATABLE_S = 60.0  # of an autoscaler that does not say after how long wit
 
 
 class NodeSupply:
-    """Buys and gives back nodes of a `SimCluster` (its `supply`) as an autoscaler orders.
+    """Provisions and terminates nodes of a `SimCluster` (its `supply`) as an autoscaler orders.
 
     `rng` draws names of nodes and the rest of their delays: the same seed and decisions give the same bits. An evicted
     pod waits again as its owner's next one: for what was left of its lifetime, of a Job from the start. A pod without
-    an owner is lost. Nodes that nobody bought stay as they are and cost nothing. `consolidatable_s`: after so
+    an owner is lost. Nodes that nobody provisioned stay as they are and cost nothing. `consolidatable_s`: after so
     many seconds without a pod event the autoscaler may give a node back, as policies are shown it.
     """
 
@@ -75,8 +75,8 @@ class NodeSupply:
         cluster.state.observe(self._observe)
         self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.consolidatable_s, self.paid).released_s
         self.seen.namespace_labels = cluster.state.namespace_labels
-        buyer = self.autoscaler.beside if isinstance(self.autoscaler, HighNodeUtilization) else self.autoscaler
-        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(buyer, Karpenter)
+        provisioner = self.autoscaler.beside if isinstance(self.autoscaler, HighNodeUtilization) else self.autoscaler
+        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(provisioner, Karpenter)
         for pod in cluster.workload:
             _refuse(pod, gpus=gpus, plain=plain)
 
@@ -137,7 +137,7 @@ class NodeSupply:
         return happened
 
     def _planned(self) -> Observed:
-        """Return what is planned with: no node is bought, and no room kept, for a pod that no type can take."""
+        """Return what is planned with: no node is provisioned, and no room kept, for a pod that no type can take."""
         if self._lacking.isdisjoint(self.seen.waiting):
             return self.seen
         waiting = {uid: each for uid, each in self.seen.waiting.items() if uid not in self._lacking}
@@ -162,12 +162,12 @@ class NodeSupply:
 
     def _carry_out(self, command: Command) -> bool:
         match command:
-            case Buy(types=types):
-                self._buy(types)
+            case Provision(types=types):
+                self._provision(types)
                 return False
             case Replace(names=names, types=types):
                 self._mark(names)
-                self._replaced[self._buy(types)] = names
+                self._replaced[self._provision(types)] = names
             case Delete(names=names):
                 self._mark(names)
                 for name in names:
@@ -179,7 +179,7 @@ class NodeSupply:
                 self._look_at_budgets()
         return True
 
-    def _buy(self, types: Sequence[InstanceType]) -> str:
+    def _provision(self, types: Sequence[InstanceType]) -> str:
         kind = min(types, key=lambda each: each.cheapest.price)
         now_s, times = self._cluster.now_s(), self.times
         name = "default-" + "".join(LETTERS[number] for number in self.rng.integers(len(LETTERS), size=8))
@@ -198,7 +198,7 @@ class NodeSupply:
         return name
 
     def _mark(self, names: Sequence[str]) -> None:
-        """Let nodes take no pods any more. Raises KeyError for a node that was not bought here."""
+        """Let nodes take no pods any more. Raises KeyError for a node that was not provisioned here."""
         self.seen.changed_s = self._cluster.now_s()
         for name in names:
             self.seen.nodes[name].deleting = True
@@ -206,7 +206,7 @@ class NodeSupply:
                 self._cluster.happen(Cordon(self._cluster.now_s(), name))
 
     def _drain(self, name: str) -> None:
-        """Begin to evict a node's pods, which is seen to again once it may be given back or more of them may go."""
+        """Begin to evict a node's pods, which is seen to again once it may be terminated or more of them may go."""
         if name in self.seen.nodes and name not in self._draining_s:
             now_s = self._draining_s[name] = self._cluster.now_s()
             self._push(now_s + self.times.min_drain_s, _DRAIN, name)

@@ -24,8 +24,8 @@ def why_no_reward(reward: str) -> str:
     return ""
 
 
-def buys_nodes(task: str) -> bool:
-    """Whether nodes are bought and given back in a task's episodes."""
+def provisions_nodes(task: str) -> bool:
+    """Whether nodes are provisioned and terminated in a task's episodes."""
     return isinstance(find_task(task), (BillTask, RecordedBillTask))
 
 

@@ -41,9 +41,9 @@ class SetupSpace:
     """The pairs of a configuration and a NodePool, around those that one has.
 
     Of the NodePool: the consolidation policy, consolidateAfter, one budget, both durations of batches, and which
-    instance types may be bought: all of `catalogue` with at least so many and at most so many cores, without some
-    families. Of each label in `least_values` so many values are left at least: fewer, and Karpenter buys nothing.
-    `catalogue` has what `pool` lets be bought.
+    instance types may be provisioned: all of `catalogue` with at least so many and at most so many cores, without some
+    families. Of each label in `least_values` so many values are left at least: fewer, and Karpenter provisions nothing.
+    `catalogue` has what `pool` allows.
     """
 
     scheduler: Space
@@ -109,7 +109,7 @@ class SetupSpace:
         return replace(pool, batch_max_duration_s=max(most_s, pool.batch_idle_duration_s))
 
     def _types(self, pool: KarpenterSettings, rng: np.random.Generator) -> KarpenterSettings:
-        """Draw which types may be bought: a third of the times all that the NodePool one has lets be bought."""
+        """Draw which types may be provisioned: a third of the times all that the NodePool one has allows."""
         kinds = self.catalogue.types
         cores = sorted({dict(each.allocatable)[CPU] for each in kinds})
         if rng.random() < 1 / 3:

@@ -122,7 +122,7 @@ def _value(name: str, share: float) -> float:
 def judge_nodes(
     task: Task, seed: int, nodes: int | None, configs: Sequence[tuple[str, NodePolicy | None]], metrics: Sequence[str]
 ) -> FloatArray:
-    """Return [configurations, metrics] of an episode under each pair of a policy and who buys; None: the task's own."""
+    """Return [configurations, metrics] of an episode under each policy and node policy; None: the task's own."""
     played = []
     for name, nodes_by in configs:
         found = _played((task if nodes_by is None else under(task, nodes_by)).build(seed, nodes), name, seed)

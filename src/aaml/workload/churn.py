@@ -24,7 +24,7 @@ from aaml.workload.model import Workload
 
 _MIB = 1024 * 1024
 _SHORTEST_S = 1.0
-_BEFORE_S = 60.0  # in which nodes are bought for what was there before an episode
+_BEFORE_S = 60.0  # in which nodes are provisioned for what was there before an episode
 Half = Literal[0, 1]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aaml.cli import run
-from aaml.commands.cluster.autoscaler import purchases
+from aaml.commands.cluster.autoscaler import pool_and_types
 from aaml.errors import UserError
 
 
@@ -47,11 +47,11 @@ def node_pool(folder: Path, key: str, value: str) -> Path:
 def test_karpenter_is_told_of_offerings_that_its_first_node_pool_does_not_allow(
     key: str, value: str, tmp_path: Path
 ) -> None:
-    _, types = purchases(node_pool(tmp_path, key, value), None)
+    _, types = pool_and_types(node_pool(tmp_path, key, value), None)
     assert {way.capacity_type for kind in types.types for way in kind.offerings} == {"spot", "on-demand"}
     assert {"compute-2", "compute-32"} <= {kind.name for kind in types.types}
 
 
 def test_a_node_pool_that_allows_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"requirement on node\.kubernetes\.io/instance-type: 'huge' is not accepted"):
-        purchases(node_pool(tmp_path, "node.kubernetes.io/instance-type", "huge"), None)
+        pool_and_types(node_pool(tmp_path, "node.kubernetes.io/instance-type", "huge"), None)

@@ -4,7 +4,7 @@ import pytest
 
 from aaml.cluster.objects import HOSTNAME_LABEL, Affinity, LabelSelector, PodAffinityTerm, WeightedPodAffinityTerm
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
-from aaml.nodes.ports import Buy, Delete
+from aaml.nodes.ports import Delete, Provision
 from aaml.nodes.settings import ClusterAutoscalerSettings
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, pod
 
@@ -26,14 +26,14 @@ def scaler(**settings):
 )
 def test_the_group_grows_that_leaves_the_least_unused(pods, bought):
     moment = Moment().waits(*(pod(f"p{number}", cores, gib=4 * cores) for number, cores in enumerate(pods)))
-    assert scaler().act(moment.at(1000.0)) == [Buy((kind,)) for kind in bought]
+    assert scaler().act(moment.at(1000.0)) == [Provision((kind,)) for kind in bought]
 
 
 def test_a_preference_makes_no_group_grow():
     about = PodAffinityTerm(HOSTNAME_LABEL, LabelSelector(), frozenset({"default"}))
     lonely = Affinity(preferred_pods=(WeightedPodAffinityTerm(-100, about),))
     moment = Moment().waits(*(pod(name, 1, gib=4, affinity=lonely) for name in "pq"))
-    assert scaler().act(moment.at(1000.0)) == [Buy((SMALL,))], "both fit on one node"
+    assert scaler().act(moment.at(1000.0)) == [Provision((SMALL,))], "both fit on one node"
 
 
 def test_or_the_cheapest_for_what_its_pods_are_worth():
@@ -41,13 +41,13 @@ def test_or_the_cheapest_for_what_its_pods_are_worth():
     # Four pods of 2 cores are worth 3.6: four small ones cost 4.0, two medium ones 3.8, one large one 3.6.
     for count, kind in ((1, SMALL), (4, LARGE)):
         moment = Moment().waits(*(pod(f"p{number}", 2, gib=8) for number in range(count)))
-        assert scaler(expander="price").act(moment.at(1000.0)) == [Buy((kind,))]
+        assert scaler(expander="price").act(moment.at(1000.0)) == [Provision((kind,))]
 
 
 def test_pods_with_room_on_nodes_in_the_making_make_no_group_grow():
     moment = Moment().node("new", LARGE, ready=False).waits(pod("p", 4), pod("q", 4))
     assert scaler().act(moment.at(1000.0)) == []
-    assert scaler().act(moment.waits(pod("r", 2, gib=8)).at(1000.0)) == [Buy((SMALL,))]
+    assert scaler().act(moment.waits(pod("r", 2, gib=8)).at(1000.0)) == [Provision((SMALL,))]
 
 
 def test_it_looks_every_ten_seconds_and_grows_to_the_most_nodes_there_may_be():

@@ -16,7 +16,7 @@ from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.file import find_autoscaler, read_autoscaler
-from aaml.nodes.ports import Buy, Evict, Observed, OwnedNode
+from aaml.nodes.ports import Evict, Observed, OwnedNode, Provision
 from aaml.nodes.settings import HighNodeUtilizationSettings, NodeTimes
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
@@ -203,7 +203,7 @@ def test_it_evicts_what_the_plugins_own_tests_expect(thresholds, nodes, gone):
 
 def simulated(pods, interval_s=50.0, **options):
     settings = HighNodeUtilizationSettings(descheduling_interval_s=interval_s, thresholds=("cpu=50",))
-    rule = HighNodeUtilization(settings, Nobody(Buy((MEDIUM,)), Buy((MEDIUM,))), CATALOGUE, interval_s)
+    rule = HighNodeUtilization(settings, Nobody(Provision((MEDIUM,)), Provision((MEDIUM,))), CATALOGUE, interval_s)
     supply = NodeSupply(rule, CATALOGUE, np.random.default_rng(1), times=EXACT, **options)
     cluster = SimCluster((), Workload(tuple(pods)), until_s=90.0, supply=supply, invariants=True)
     play(cluster, make_policy("most-allocated"))
@@ -231,9 +231,9 @@ def test_a_disruption_budget_holds_for_each_eviction_of_a_round():
 
 
 def test_a_copy_does_what_the_other_would():
-    rule = HighNodeUtilization(HighNodeUtilizationSettings(), Nobody(Buy((MEDIUM,))), CATALOGUE, 5.0)
+    rule = HighNodeUtilization(HighNodeUtilizationSettings(), Nobody(Provision((MEDIUM,))), CATALOGUE, 5.0)
     twin = rule.copy()
-    assert rule.act(Observed(0.0)) == twin.act(Observed(0.0)) == [Buy((MEDIUM,))]
+    assert rule.act(Observed(0.0)) == twin.act(Observed(0.0)) == [Provision((MEDIUM,))]
     assert rule.act(Observed(5.0)) == []
     assert (rule.next_s, twin.next_s) == (125.0, 5.0)
 

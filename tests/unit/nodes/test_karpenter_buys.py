@@ -5,7 +5,7 @@ import pytest
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.packing import Room, pack, types_of
-from aaml.nodes.ports import Buy
+from aaml.nodes.ports import Provision
 from aaml.nodes.settings import KarpenterSettings
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, pod
 
@@ -123,9 +123,9 @@ def test_the_copy_of_an_autoscaler_goes_its_own_way():
     buyer, moment = karpenter(), Moment(0.0).waits(pod("a"))
     buyer.act(moment.at(0.0))
     twin = buyer.copy()
-    assert buyer.act(moment.at(1.0)) == [Buy((SMALL, MEDIUM, LARGE))]
+    assert buyer.act(moment.at(1.0)) == [Provision((SMALL, MEDIUM, LARGE))]
     assert twin.next_s == 1.0
-    assert twin.act(moment.at(1.0)) == [Buy((SMALL, MEDIUM, LARGE))]
+    assert twin.act(moment.at(1.0)) == [Provision((SMALL, MEDIUM, LARGE))]
 
 
 def test_of_types_at_one_price_the_first_by_name_is_bought():

@@ -4,7 +4,7 @@ import pytest
 
 from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.ports import Buy, Delete, Replace
+from aaml.nodes.ports import Delete, Provision, Replace
 from aaml.nodes.settings import KarpenterSettings
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, pod
 
@@ -220,7 +220,7 @@ def test_spot_takes_the_place_of_on_demand_and_not_of_spot_unless_asked():
 def test_what_waits_is_bought_for_before_nodes_are_looked_at():
     moment, buyer = Moment(999.0).node("a", SMALL, [pod("x", 2)]), seller()
     buyer.act(moment.waits(pod("p", 3)).at(999.0))
-    assert buyer.act(moment.at(1000.0)) == [Buy((MEDIUM, LARGE))]
+    assert buyer.act(moment.at(1000.0)) == [Provision((MEDIUM, LARGE))]
 
 
 def test_multi_node_consolidation_takes_at_most_101_nodes():

@@ -14,7 +14,7 @@ from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.file import read_autoscaler
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
-from aaml.nodes.ports import Buy, Delete
+from aaml.nodes.ports import Delete, Provision
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.kube_scores.profile import read_profile
 from aaml.policies.registry import make_policy
@@ -38,7 +38,7 @@ def learned(catalogue=CATALOGUE, first_look_s=10_000.0, **numbers):
 
 
 def bought(commands):
-    return [kind.name for command in commands if isinstance(command, Buy) for kind in command.types]
+    return [kind.name for command in commands if isinstance(command, Provision) for kind in command.types]
 
 
 def test_it_buys_once_no_further_pod_has_come_for_a_while_or_one_has_waited_for_long():

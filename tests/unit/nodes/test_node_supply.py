@@ -9,7 +9,7 @@ import pytest
 from aaml.errors import UserError
 from aaml.nodes.budgets import PodBudget, allowed_evictions, stuck_pods
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Buy, Delete, Replace
+from aaml.nodes.ports import Delete, Provision, Replace
 from aaml.nodes.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes, Prices
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
@@ -52,7 +52,7 @@ def simulated(pods, *orders, until_s=200.0, times=EXACT, timeline=(), policy=Non
 
 
 def test_a_node_costs_from_its_purchase_and_takes_pods_once_it_is_ready():
-    cluster, told = simulated([pod("p", 1, lifetime_s=60.0)], (10.0, Buy((SMALL,))))
+    cluster, told = simulated([pod("p", 1, lifetime_s=60.0)], (10.0, Provision((SMALL,))))
     assert told["waiting_mean_s"] == 30.0
     assert told["departed"] == 1
     assert told["bill"] == pytest.approx(190 / 200), "1 dollar an hour for 190 of 200 s"
@@ -61,15 +61,15 @@ def test_a_node_costs_from_its_purchase_and_takes_pods_once_it_is_ready():
 
 
 def test_the_cheapest_of_several_types_is_bought():
-    cluster, _ = simulated([], (0.0, Buy(tuple(reversed(CATALOGUE.types)))))
+    cluster, _ = simulated([], (0.0, Provision(tuple(reversed(CATALOGUE.types)))))
     assert cluster.state.nodes[0].labels["node.kubernetes.io/instance-type"] == "small"
 
 
 def test_a_deleted_node_is_paid_until_its_pods_are_gone_and_for_five_seconds_at_least():
-    _, told = simulated([], (0.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],))))
+    _, told = simulated([], (0.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],))))
     assert told["bill"] == pytest.approx(105 / 200)
     kept = pod("p", 1, lifetime_s=120.0, do_not_disrupt=True)
-    _, told = simulated([kept], (0.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],))))
+    _, told = simulated([kept], (0.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],))))
     assert told["bill"] == pytest.approx(140 / 200), "the pod runs from 20 to 140 s"
     assert told["evicted"] == 0
 
@@ -77,7 +77,7 @@ def test_a_deleted_node_is_paid_until_its_pods_are_gone_and_for_five_seconds_at_
 def test_a_pod_that_may_not_be_disrupted_for_a_time_is_evicted_once_that_is_over():
     kept = pod("p", 1, do_not_disrupt=True, do_not_disrupt_s=60.5)  # from 20.3 s on, which is 20 s to the API server
     late = NodeTimes(registration_delay_s=20.3, initialization_s=0.0, initialization_spread_s=0.0)
-    orders = (0.0, Buy((SMALL,))), (50.0, lambda names: Delete((names[0],)))
+    orders = (0.0, Provision((SMALL,))), (50.0, lambda names: Delete((names[0],)))
     _, told = simulated([kept], *orders, times=late)
     assert (told["bill"], told["evicted"]) == (pytest.approx(80.5 / 200), 1)
     _, told = simulated([kept], *orders, times=late, until_s=80.0)
@@ -88,7 +88,7 @@ def test_a_pod_that_may_not_be_disrupted_for_a_time_is_evicted_once_that_is_over
 
 def tried(times, *pods, until_s):
     """Play pods on a node that is bought at 3 s and has room for one of them; return rejections, and who ran when."""
-    cluster, _ = simulated(pods, (3.0, Buy((SMALL,))), until_s=until_s, times=times)
+    cluster, _ = simulated(pods, (3.0, Provision((SMALL,))), until_s=until_s, times=times)
     ran = {each.pod.name: round(each.since_s, 6) for each in cluster.state.placements.values()}
     return cluster.journal.counts["rejected"], ran
 
@@ -117,7 +117,7 @@ def test_who_waits_behind_a_pod_that_fits_nowhere_waits_for_its_try():
 
 
 def test_a_service_that_is_evicted_runs_for_what_was_left_and_a_job_from_the_start():
-    orders = (0.0, Buy((SMALL,))), (50.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],)))
+    orders = (0.0, Provision((SMALL,))), (50.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],)))
     service = pod("p", 1, lifetime_s=90.0)  # from 20 to 100 s, then the other ten from 101.2 s on
     cluster, told = simulated([service], *orders, until_s=111.0)
     assert (told["evicted"], told["departed"]) == (1, 0)
@@ -134,14 +134,16 @@ def test_a_service_that_is_evicted_runs_for_what_was_left_and_a_job_from_the_sta
 
 def test_a_pod_without_an_owner_is_lost_and_counted():
     bare = pod("p", 1, owner="")
-    cluster, told = simulated([bare], (0.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],))))
+    cluster, told = simulated([bare], (0.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],))))
     assert (told["evicted"], told["lost"], told["pending"]) == (1, 1, 0)
     assert not cluster.state.placements
 
 
 def test_a_node_is_replaced_once_the_other_is_ready():
     moved = pod("p", 1)
-    cluster, told = simulated([moved], (0.0, Buy((SMALL,))), (100.0, lambda names: Replace((names[0],), (SMALL,))))
+    cluster, told = simulated(
+        [moved], (0.0, Provision((SMALL,))), (100.0, lambda names: Replace((names[0],), (SMALL,)))
+    )
     # The old one until 120 + 5 s, the new one from 100 s on.
     assert told["bill"] == pytest.approx((125 + 100) / 200)
     assert told["evicted"] == 1
@@ -150,12 +152,14 @@ def test_a_node_is_replaced_once_the_other_is_ready():
 
 def test_a_pod_stops_after_its_grace():
     times = NodeTimes(initialization_s=0.0, initialization_spread_s=0.0, grace_s=30.0)
-    _, told = simulated([pod("p", 1)], (0.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],))), times=times)
+    _, told = simulated(
+        [pod("p", 1)], (0.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],))), times=times
+    )
     assert told["bill"] == pytest.approx(130 / 200)
 
 
 def test_a_deleted_pod_is_not_made_anew():
-    orders = (0.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],)))
+    orders = (0.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],)))
     cluster, told = simulated([pod("p", 1)], *orders, timeline=[DeletePod(100.5, "p")])
     assert (told["evicted"], told["pending"], told["deleted"]) == (1, 0, 1)
     assert not cluster.state.placements
@@ -164,7 +168,7 @@ def test_a_deleted_pod_is_not_made_anew():
 def test_a_disruption_budget_lets_pods_go_one_after_another():
     web = [pod(f"web-{number}", 0.5, labels={"app": "web"}) for number in range(2)]
     budget = PodBudget({"app": "web"}, max_unavailable=1)
-    orders = (0.0, Buy((SMALL,))), (50.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],)))
+    orders = (0.0, Provision((SMALL,))), (50.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],)))
     cluster, told = simulated(web, *orders, budgets=[budget])
     # The second goes when the first runs elsewhere and it is tried again, after five seconds.
     assert sorted(each.since_s for each in cluster.state.placements.values()) == [101.2, 106.2]
@@ -196,13 +200,13 @@ def test_a_disruption_budget_says_one_thing():
 
 
 def test_waits_beyond_the_target_and_evictions_have_their_price():
-    orders = (40.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],)))
+    orders = (40.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],)))
     _, told = simulated(
         [pod("p", 1, lifetime_s=35.0)], *orders, until_s=3600.0,
         prices=Prices(wait_target_s=24.0, wait_per_hour=10.0, eviction=0.5),
     )  # fmt: skip
     assert told["cost"] - told["bill"] == pytest.approx(10.0 * 36 / 3600), "60 s of waiting, 24 of them free"
-    _, told = simulated([pod("p", 1)], (0.0, Buy((SMALL,))), (100.0, lambda names: Delete((names[0],))),
+    _, told = simulated([pod("p", 1)], (0.0, Provision((SMALL,))), (100.0, lambda names: Delete((names[0],))),
                         until_s=110.0, prices=Prices(wait_target_s=600.0, eviction=0.5))  # fmt: skip
     assert told["cost"] - told["bill"] == pytest.approx(0.5 * 3600 / 110)
 

@@ -7,7 +7,7 @@ import pytest
 
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
-from aaml.nodes.ports import Buy, OwnedNode
+from aaml.nodes.ports import OwnedNode, Provision
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.text import parse
 from aaml.policies.registry import make_policy, make_reward
@@ -101,7 +101,7 @@ def test_the_reward_is_the_dollars_since_the_last_decision():
             return make_policy("first-fit").act(context)
 
     first, second = pod("a", 2, lifetime_s=90.0), pod("b", 1, created_s=20.0, lifetime_s=10.0)
-    simulated([first, second], (0.0, Buy((SMALL,))), policy=FirstFit())
+    simulated([first, second], (0.0, Provision((SMALL,))), policy=FirstFit())
     assert earned == pytest.approx([0.0, -1000 * (90 / 3600 + 60 * 1.0 / 3600)])
 
 

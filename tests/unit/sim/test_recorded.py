@@ -39,7 +39,7 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
 from aaml.sim.recorded import cluster_of
-from aaml.sim.recorded_bill import bought_from, recorded_dollars
+from aaml.sim.recorded_bill import provisioned_from, recorded_dollars
 from aaml.sim.tasks import find_task, find_trace_task
 from aaml.training.rollouts import EnvConfig, EnvFactory, Stream
 from aaml.training.settings import TrainConfig
@@ -345,7 +345,7 @@ def test_pods_that_come_with_a_node_are_not_bought_for(tmp_path):
         assert whole == {**less, CPU: less[CPU] + 1000, PODS: less[PODS] + 1}
     small = Catalogue(tuple(each for each in shipped_catalogue().types if each.name.endswith("-1")))
     with pytest.raises(UserError, match=r"none has room for pods beside the trace's DaemonSets, which ask for 1 cores"):
-        bought_from(task, small)
+        provisioned_from(task, small)
 
 
 def test_a_recording_with_zones_spread_and_anti_affinity_is_played_on_nodes_that_karpenter_buys(tmp_path, capsys):
@@ -370,7 +370,7 @@ def test_a_recording_with_zones_spread_and_anti_affinity_is_played_on_nodes_that
         for each in shipped_catalogue().types
     ))  # fmt: skip
     task = find_task(f"bill@{folder}")
-    cluster = bought_from(task, read_catalogue(types)).build(0, invariants=True)
+    cluster = provisioned_from(task, read_catalogue(types)).build(0, invariants=True)
     play(cluster, make_policy("kube-scheduler"))
     nodes = {node.name: node for node in cluster.state.nodes}
     where = {each.pod.name: nodes[each.node_name] for each in cluster.state.placements.values()}

@@ -33,7 +33,7 @@ def run(args: Args) -> int:
     from aaml.kube.place import Place
     from aaml.kube.transport import Transport
 
-    pool, types = purchases(args.nodepool, args.instance_types)
+    pool, types = pool_and_types(args.nodepool, args.instance_types)
     api = Transport(args.kubeconfig)
     place = Place.look(api, args.kubeconfig)
     if not place.ours:
@@ -42,7 +42,7 @@ def run(args: Args) -> int:
     become(api, pool, types, kubeconfig=args.kubeconfig, health_port=args.health_port)
 
 
-def purchases(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
+def pool_and_types(nodepool: Path | None, instance_types: Path | None) -> "tuple[Pool, Catalogue]":
     """Return the NodePool of a file, and what a file offers; by default Karpenter's, and what ships.
 
     All ways to buy a type stay, also those that the NodePool does not allow: other NodePools and `aaml autoscale` may

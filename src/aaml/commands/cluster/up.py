@@ -13,7 +13,7 @@ from typing import Literal
 
 from aaml.cluster.fleet import STANDARD, NodeShape
 from aaml.commands.cluster import OfCluster
-from aaml.commands.cluster.autoscaler import purchases
+from aaml.commands.cluster.autoscaler import pool_and_types
 from aaml.errors import UserError
 from aaml.kube.provision import (
     ClusterOptions,
@@ -95,7 +95,7 @@ def _starter(args: Args) -> Callable[[], None] | None:
 
     if args.runtime != "binary":
         raise UserError(f"autoscaler: {args.autoscaler} needs --runtime binary")
-    pool, types = purchases(args.nodepool, args.instance_types)
+    pool, types = pool_and_types(args.nodepool, args.instance_types)
     ensure_programs()  # first, because Karpenter shares some of what they compile
     build()
 

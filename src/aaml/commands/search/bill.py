@@ -1,7 +1,7 @@
 """Search a KubeSchedulerConfiguration and a NodePool of Karpenter together, for fewer dollars.
 
 Searched are what `aaml search scheduler` searches, and consolidationPolicy, consolidateAfter, the budget, both
-durations of batches and the instance types that may be bought. Waits and evictions are limited against what you
+durations of batches and the instance types that may be provisioned. Waits and evictions are limited against what you
 have. What is told of the result comes from episodes that the search never saw. Where nothing is gained on these,
 nothing is written.
 """

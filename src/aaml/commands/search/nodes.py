@@ -1,4 +1,4 @@
-"""Search a policy of nodes, which buys, drains and replaces them in Karpenter's place, for fewer dollars.
+"""Search a policy of nodes, which provisions, drains and replaces them in Karpenter's place, for fewer dollars.
 
 An evolution strategy tunes its numbers. Waits and evictions are limited against kube-scheduler with the NodePool
 of the task. What is told of the result comes from episodes that the search never saw.
@@ -52,7 +52,7 @@ class Args(Settings):
 
 
 def run(args: Args) -> int:
-    """Tune who buys nodes, and say what is gained and how it is used."""
+    """Tune who provisions nodes, and say what is gained and how it is used."""
     from dataclasses import replace
 
     from aaml.evaluation.evaluate import parse_seeds

@@ -29,8 +29,8 @@ _DIGITS_S = 3  # times of an episode count to the millisecond: the last bits of 
 class Who:
     """A policy: what tables call it, what it is, its file (without folders) and that file's SHA-256.
 
-    Built-in policies have no file: the code's hash stands for them. Who buys its nodes follows after a plus; where that
-    is a file, the hash is of both.
+    Built-in policies have no file: the code's hash stands for them. Who provisions its nodes follows after a plus;
+    where that is a file, the hash is of both.
     """
 
     name: str
@@ -44,13 +44,13 @@ class Who:
         if not isinstance(entered.spec, str):
             raise UserError(f"policy {entered.name}: is an object of a program; name it as FILE.py:NAME, or save it")
         kind, file, nodes = origin(entered.spec), policy_file(entered.spec), entered.nodes
-        bought_by = f"+{Path(nodes).name}" if nodes else ""
+        node_policy = f"+{Path(nodes).name}" if nodes else ""
         files = [each for each in (file, named_file(nodes)) if each is not None]
         spec = entered.spec if file is None else entered.spec.rpartition("/")[2]  # without folders
         name = entered.label or (spec.rpartition(":")[2] if kind == "own" and not nodes else entered.name)
         try:
             sha256 = _sha256(b"".join(each.read_bytes() for each in files)) if files else ""
-            return cls(name, kind, spec + bought_by, sha256)
+            return cls(name, kind, spec + node_policy, sha256)
         except OSError as error:
             raise UserError(f"policy {entered.spec}: cannot be read: {error.strerror or error}") from error
 

@@ -513,7 +513,7 @@ class NodeClaimStatus(Wire):
 
 
 class NodeClaimObject(Wire):
-    """A NodeClaim of Karpenter (karpenter.sh/v1): a node that is bought, is there, or is on its way out."""
+    """A NodeClaim of Karpenter (karpenter.sh/v1): a node that is provisioned, is there, or is on its way out."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodeClaimSpec = msgspec.field(default_factory=NodeClaimSpec)
@@ -535,7 +535,7 @@ class NodePoolStatus(Wire):
 
 
 class NodePoolObject(Wire):
-    """A NodePool of Karpenter (karpenter.sh/v1), for which Karpenter buys nodes itself."""
+    """A NodePool of Karpenter (karpenter.sh/v1), for which Karpenter provisions nodes itself."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)

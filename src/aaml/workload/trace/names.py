@@ -1,10 +1,10 @@
 """Names that say nothing: a name becomes the same letters everywhere in a trace, and only the key's owner knows which.
 
 Kept are amounts, times, priorities, models of GPUs, what Kubernetes and the makers of devices call their own labels,
-taints and resources, values that are whole numbers, and what tells the price of a node: instance type, how it was
-bought, operating system. Everything else that a person chose is replaced by a keyed
-BLAKE2 hash. Equal names stay equal, so selectors and affinity choose the same pods and nodes as before; the order of
-names changes, and with it which of several equally good nodes is the first.
+taints and resources, values that are whole numbers, and what tells the price of a node: instance type, capacity type,
+operating system. Everything else that a person chose is replaced by a keyed BLAKE2 hash. Equal names stay equal, so
+selectors and affinity choose the same pods and nodes as before; the order of names changes, and with it which of
+several equally good nodes is the first.
 """
 
 import dataclasses
