@@ -450,7 +450,7 @@ class Scenes:
         )  # fmt: skip
         return self._binding(scene, pod) if self.bound and self.chance(0.75) else pod
 
-    # ---- what pods ask for beside room -------------------------------------------------------------------------------
+    # ---- what pods ask for beside resources --------------------------------------------------------------------------
 
     def _binding(self, scene: Scene, pod: Pod) -> Pod:
         """Return a pod that asks for some of what pods can ask for; those of an app are often alike."""

@@ -197,7 +197,7 @@ def overfull(nodes: Iterable[dict[str, Any]], pods: Iterable[dict[str, Any]]) ->
                     sums[name] += amount(name, quantity)
     over = []
     for node in nodes:
-        name, room = node["metadata"]["name"], node["status"].get("allocatable", {})
-        if any(taken > amount(each, room.get(each, "0")) for each, taken in used.get(name, {}).items()):
+        name, allocatable = node["metadata"]["name"], node["status"].get("allocatable", {})
+        if any(taken > amount(each, allocatable.get(each, "0")) for each, taken in used.get(name, {}).items()):
             over.append(name)
     return over

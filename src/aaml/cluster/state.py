@@ -197,13 +197,13 @@ class ClusterState:
         is_new = node_index is None
         if node_index is None:
             node_index = len(self.nodes)
-            self._make_room(node_index + 1, node.gpu_count)
+            self._grow(node_index + 1, node.gpu_count)
             self.nodes.append(node)
             self.names.append(node.name)
             self.index[node.name] = node_index
             self.node_pods.append({})
         else:
-            self._make_room(len(self.nodes), node.gpu_count)
+            self._grow(len(self.nodes), node.gpu_count)
         self.nodes[node_index] = node
         self._allocatable[node_index] = 0
         for name, value in node.allocatable.items():
@@ -277,7 +277,7 @@ class ClusterState:
         self._take_out(pod.uid)
         self._place(now)
         if node_index is not None:
-            self._use_room(node_index)
+            self._reassign_devices(node_index)
 
     def remove_pod(self, uid: str) -> Placement | None:
         """Free what a pod holds and return its placement, or None when it held nothing."""
@@ -394,7 +394,7 @@ class ClusterState:
             del self._homeless[self._awaits.pop(uid)][uid]
         placement = self._take_out(uid)
         if placement is not None:
-            self._use_room(self.index[placement.node_name])
+            self._reassign_devices(self.index[placement.node_name])
         return placement
 
     def _keep_aside(self, placement: Placement) -> None:
@@ -435,7 +435,7 @@ class ClusterState:
         if not placement.gpus:
             self._without.add(placement.pod.uid)
 
-    def _use_room(self, node_index: int) -> None:
+    def _reassign_devices(self, node_index: int) -> None:
         """Give devices to pods that had none, where some were set free."""
         if self._without and not self._without.isdisjoint(self.node_pods[node_index]):
             self._settle_devices(node_index)
@@ -445,9 +445,9 @@ class ClusterState:
         count = int(self._gpu_count[node_index])
         self._gpu_used[node_index] = 0
         self._gpu_free[node_index] = np.where(np.arange(self._gpu_free.shape[1]) < count, DEVICE_MILLI, 0)
-        held = [placement for uid in self.node_pods[node_index] if (placement := self.placements[uid]).pod.gpu.milli]
-        held.sort(key=lambda each: (not devices_named(each.noted, each.pod.gpu, count), not each.gpus))
-        for placement in held:
+        sharing = [placement for uid in self.node_pods[node_index] if (placement := self.placements[uid]).pod.gpu.milli]
+        sharing.sort(key=lambda each: (not devices_named(each.noted, each.pod.gpu, count), not each.gpus))
+        for placement in sharing:
             settled = replace(placement, gpus=self._devices_for(node_index, placement))
             self.placements[placement.pod.uid] = settled
             self._without.discard(placement.pod.uid)
@@ -460,12 +460,12 @@ class ClusterState:
         self._allocatable = np.hstack([self._allocatable, column])
         self._requested = np.hstack([self._requested, column])
 
-    def _make_room(self, nodes: int, devices: int) -> None:
+    def _grow(self, nodes: int, devices: int) -> None:
         """Grow the arrays (by doubling, so that adding N nodes costs O(N))."""
-        room, width = len(self._gpu_count), self._gpu_free.shape[1]
-        if nodes <= room and devices <= width:
+        size, width = len(self._gpu_count), self._gpu_free.shape[1]
+        if nodes <= size and devices <= width:
             return
-        more = max(2 * room, nodes, 16) if nodes > room else room
+        more = max(2 * size, nodes, 16) if nodes > size else size
         for name in _ARRAYS:
             old = getattr(self, name)
             shape = (more, max(width, devices)) if name in _BY_DEVICE else (more, *old.shape[1:])

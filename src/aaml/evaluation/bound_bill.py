@@ -43,7 +43,7 @@ def bound_bill(
     A packing's bill is its cost too: nobody waits, nothing is evicted. No packing is below the solver's bound, and no
     policy below the LP relaxation, whose cost counts waits and evictions too (see `Relaxed`). The solver packs at most
     `MOST_PODS` pods without GPUs in `limit_s` seconds, where it is installed; the heuristic packs all else. A line
-    says how many pods fit no type, and how many ask for more than room. What is provisioned is whatever can be
+    says how many pods fit no type, and how many have scheduling constraints. What is provisioned is whatever can be
     provisioned in the task or in one of `others`, which are the same with other NodePools. Raises `UserError` for a
     seed that is no window of a trace.
     """

@@ -238,16 +238,16 @@ class Replay(Observer):
         row_of[kept] = rows
         offered = np.zeros((len(names), len(columns)))
         np.add.at(offered, rows, self.offers()[kept][:, columns])
-        held = np.zeros((len(times_s) + 1, len(names), len(columns)))
+        requested = np.zeros((len(times_s) + 1, len(names), len(columns)))
         if count:
             times, nodes, asks = self._columns(count)
             seen = np.flatnonzero(row_of[nodes] >= 0)
             places = np.searchsorted(times_s, times[seen], side="left") * len(names) + row_of[nodes[seen]]
             for number, column in enumerate(columns):
-                changes = np.bincount(places, weights=asks[seen, column], minlength=held[:, :, number].size)
-                held[:, :, number] = changes.reshape(held.shape[:2])
+                changes = np.bincount(places, weights=asks[seen, column], minlength=requested[:, :, number].size)
+                requested[:, :, number] = changes.reshape(requested.shape[:2])
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(offered > 0, held[:-1].cumsum(axis=0) / offered, np.nan))
+            return np.asarray(np.where(offered > 0, requested[:-1].cumsum(axis=0) / offered, np.nan))
 
     def there(self, times_s: FloatArray) -> npt.NDArray[np.bool_]:
         """Return [T, N], which nodes there were at these times, which rise."""

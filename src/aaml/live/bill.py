@@ -235,7 +235,7 @@ def _by_type(state: ClusterState, priced: Mapping[str, float]) -> tuple[TypeLine
 
 def _by_owner(state: ClusterState, priced: Mapping[str, float]) -> tuple[OwnerLine, ...]:
     """Divide each node's price by what its pods request, in OpenCost's proportion of cores, GiB and GPUs."""
-    held: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
+    owners: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
     for node_index, node in enumerate(state.nodes):
         price = priced.get(node.name)
         if price is None:
@@ -243,13 +243,13 @@ def _by_owner(state: ClusterState, priced: Mapping[str, float]) -> tuple[OwnerLi
         whole = _worth(node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0), node.gpu_count * DEVICE_MILLI)
         for pod in state.node_pods[node_index].values():
             cpu, memory, gpu = pod.request(CPU), pod.request(MEMORY), pod.gpu.total_milli
-            line = held[pod.namespace, owner_of(pod)]
+            line = owners[pod.namespace, owner_of(pod)]
             part = price * _worth(cpu, memory, gpu) / whole if whole else 0.0
             for place, more in enumerate((1, cpu / 1000, memory / _GIB, gpu / DEVICE_MILLI, part)):
                 line[place] += more
     lines = [
         OwnerLine(namespace, owner, int(pods), cores, gib, gpus, dollars)
-        for (namespace, owner), (pods, cores, gib, gpus, dollars) in held.items()
+        for (namespace, owner), (pods, cores, gib, gpus, dollars) in owners.items()
     ]
     return tuple(sorted(lines, key=lambda each: (-each.per_hour, each.namespace, each.owner)))
 

@@ -179,15 +179,15 @@ class NodeController:
             self._refuse("moves", count)
             return 0
         there = len(self._nodes.mine)
-        room = max(self._limits.most_nodes - there, 0)
-        if count > room and not replaced:
-            self._refuse("most-nodes", count - room)
-            how = f"{count - room} of {count} are not" if room else "nothing is"
+        left = max(self._limits.most_nodes - there, 0)
+        if count > left and not replaced:
+            self._refuse("most-nodes", count - left)
+            how = f"{count - left} of {count} are not" if left else "nothing is"
             waits = _pods_wait(list(seen.waiting.values()))
             text = f"{there} of {self._limits.most_nodes} nodes (--most-nodes): {how} provisioned; {waits}"
             self._log.log("most-nodes", text, seen.now_s)
         if not self._apply:
-            return room
+            return left
         if pools := self._pools():
             self._refuse("node-pool", count)
             text = (
@@ -199,7 +199,7 @@ class NodeController:
         if self._nodes.unavailable.pauses(seen.now_s):
             self._refuse("sold-out", count)
             return 0
-        return room
+        return left
 
     def _pools(self) -> list[str]:
         return [] if self._beside_nodepools else active(self._nodes.watch.more[NODE_POOLS.name].values())

@@ -254,14 +254,14 @@ class Catalogue:
 
         With `launched` they do in whichever way they are launched where nobody says how.
         """
-        room = self.has_room(pod)
+        fits = self.has_room(pod)
         if pod.node_selector:
-            room &= np.array([
+            fits &= np.array([
                 all(selected(pod, each.labels(way)) for way in each.launched) if launched
                 else any(selected(pod, each.labels(way)) for way in each.offerings)
                 for each in self.types
             ])  # fmt: skip
-        return room
+        return fits
 
     def apart(self, selections: Iterable[Selection]) -> "Catalogue":
         """Return these types with their offerings apart, as far as pods select between them.
@@ -277,12 +277,12 @@ class Catalogue:
         """Return [T], which types have room for a pod, and its GPUs: none that does not name all that it requests."""
         if self.lacking(pod):
             return np.zeros(len(self), dtype=np.bool_)
-        room = all_columns(self.room >= self.request(pod))
+        fits = all_columns(self.room >= self.request(pod))
         if pod.gpu.total_milli:
-            room &= self.gpu_count >= pod.gpu.count
+            fits &= self.gpu_count >= pod.gpu.count
             if pod.gpu.models:
-                room &= np.array([each.gpu_model in pod.gpu.models for each in self.types])
-        return room
+                fits &= np.array([each.gpu_model in pod.gpu.models for each in self.types])
+        return fits
 
     @cached_property
     def domains(self) -> Mapping[str, frozenset[str]]:

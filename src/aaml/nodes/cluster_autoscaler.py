@@ -15,7 +15,7 @@ import numpy as np
 from aaml.cluster.objects import NO_AFFINITY, Pod
 from aaml.nodes.catalogue import Catalogue, InstanceType, all_columns
 from aaml.nodes.fluid import Fluid
-from aaml.nodes.packing import Room, pack
+from aaml.nodes.packing import FreeCapacity, pack
 from aaml.nodes.ports import Command, Delete, Observed, OwnedNode, Provision
 from aaml.nodes.settings import ClusterAutoscalerSettings
 
@@ -59,17 +59,17 @@ class ClusterAutoscaler:
         if seen.now_s < self._due_s:
             return ()
         self._due_s = seen.now_s + self.settings.scan_interval_s
-        room = Room.of(seen, self.catalogue, seen.nodes)
-        if provisioned := self._grow(seen, room):
+        capacity = FreeCapacity.of(seen, self.catalogue, seen.nodes)
+        if provisioned := self._grow(seen, capacity):
             self._added_s = seen.now_s
             return provisioned
-        return self._shrink(seen, room)
+        return self._shrink(seen, capacity)
 
     # ---- growing -----------------------------------------------------------------------------------------------------
 
-    def _grow(self, seen: Observed, room: Room) -> list[Command]:
+    def _grow(self, seen: Observed, capacity: FreeCapacity) -> list[Command]:
         """Let the group grow that the expander prefers, for the pods without room on nodes there or in the making."""
-        left = self._without_room([each.pod for each in seen.waiting.values()], room)
+        left = self._unplaced([each.pod for each in seen.waiting.values()], capacity)
         options = [growth for kind in self.catalogue.types if (growth := self._growth(kind, left)).pods]
         if not options:
             return []
@@ -78,8 +78,8 @@ class ClusterAutoscaler:
         count = min(best.nodes, self.settings.max_nodes_total - len(seen.nodes))
         return [Provision((best.kind,))] * max(count, 0)
 
-    def _without_room(self, pods: list[Pod], room: Room) -> list[Pod]:
-        free, left = room.free.copy(), []
+    def _unplaced(self, pods: list[Pod], capacity: FreeCapacity) -> list[Pod]:
+        free, left = capacity.free.copy(), []
         for pod in sorted(pods, key=lambda pod: pod.created_s):
             request = self.catalogue.request(pod)
             fits = all_columns(free >= request)
@@ -94,7 +94,7 @@ class ClusterAutoscaler:
         number = self.catalogue.numbers[kind.name]
         alone = Catalogue((kind,))
         fitting = [pod for pod in pods if self.catalogue.fits(pod, launched=True)[number]]
-        nodes = len(pack(alone, _no_room(alone), map(_without_preferences, fitting)).claims)
+        nodes = len(pack(alone, _no_capacity(alone), map(_without_preferences, fitting)).claims)
         if not nodes:
             return _Growth(kind, 0, 0, inf, inf)
         requested = np.sum([self.catalogue.request(pod) for pod in fitting], axis=0)[:2]
@@ -104,9 +104,11 @@ class ClusterAutoscaler:
 
     # ---- shrinking ---------------------------------------------------------------------------------------------------
 
-    def _shrink(self, seen: Observed, room: Room) -> list[Command]:
+    def _shrink(self, seen: Observed, capacity: FreeCapacity) -> list[Command]:
         """Delete the empty nodes that were idle for long enough, else one whose pods have room elsewhere."""
-        idle = [node for node in seen.nodes.values() if self._is_idle(seen, node) and self._can_move(seen, node, room)]
+        idle = [
+            node for node in seen.nodes.values() if self._is_idle(seen, node) and self._can_move(seen, node, capacity)
+        ]
         self._unneeded_s = {node.name: self._unneeded_s.get(node.name, seen.now_s) for node in idle}
         if seen.now_s - self._added_s < self.settings.scale_down_delay_after_add_s:
             return []
@@ -126,14 +128,14 @@ class ClusterAutoscaler:
         pods = seen.pods_on(node.name)
         if any(seen.is_kept(pod) or not pod.owner or uid in seen.blocked for uid, pod in pods.items()):
             return False
-        room = self.catalogue.room[self.catalogue.numbers[node.type.name]][:2]
+        allocatable = self.catalogue.room[self.catalogue.numbers[node.type.name]][:2]
         requested = np.sum([self.catalogue.request(pod)[:2] for pod in pods.values()], axis=0) if pods else np.zeros(2)
-        return float((requested / np.maximum(room, 1)).max()) < self.settings.scale_down_utilization_threshold
+        return float((requested / np.maximum(allocatable, 1)).max()) < self.settings.scale_down_utilization_threshold
 
-    def _can_move(self, seen: Observed, node: OwnedNode, room: Room) -> bool:
+    def _can_move(self, seen: Observed, node: OwnedNode, capacity: FreeCapacity) -> bool:
         """Whether all pods of a node have room on the others that are ready."""
         pods = list(map(_without_preferences, seen.pods_on(node.name).values()))
-        packed = pack(self.catalogue, room, pods, {pod.uid for pod in pods}, (node.name,))
+        packed = pack(self.catalogue, capacity, pods, {pod.uid for pod in pods}, (node.name,))
         return not packed.failed and not packed.claims
 
 
@@ -142,6 +144,6 @@ def _without_preferences(pod: Pod) -> Pod:
     return replace(pod, affinity=NO_AFFINITY, spread=()) if pod.spread or pod.affinity is not NO_AFFINITY else pod
 
 
-def _no_room(catalogue: Catalogue) -> Room:
-    """Return the room of no nodes."""
-    return Room.of(Observed(0.0), catalogue, ())
+def _no_capacity(catalogue: Catalogue) -> FreeCapacity:
+    """Return the free capacity of no nodes."""
+    return FreeCapacity.of(Observed(0.0), catalogue, ())

@@ -1,4 +1,4 @@
-"""What pods ask of a node beside room, as Karpenter heeds it: labels, other pods, host ports, volumes that are bound.
+"""What pods ask of a node beside resources, as Karpenter heeds it: labels, other pods, host ports, bound volumes.
 
 A preference is required at first, and given up when the pod has no place. Of the terms of required node affinity the
 first is tried, then the next. (Karpenter 1.15, pkg/controllers/provisioning/scheduling: `existingnode.go`,
@@ -42,7 +42,7 @@ _NONE_BOUND: tuple[Labels | None, ...] = (None,)
 
 
 def is_constrained(pod: Pod) -> bool:
-    """Whether a pod asks for more than room."""
+    """Whether a pod has scheduling constraints."""
     return bool(
         pod.node_selector or pod.spread or pod.host_ports
         or (pod.affinity is not NO_AFFINITY and pod.affinity != NO_AFFINITY)
@@ -52,7 +52,7 @@ def is_constrained(pod: Pod) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Wish:
-    """What some pods ask for beside room and ports, with the preferences that they have not given up.
+    """What some pods ask for beside resources and ports, with the preferences that they have not given up.
 
     They ask for one of `volumes` too. `strict` is what they ask of labels without preferences.
     """
@@ -170,7 +170,7 @@ def _clash(one: HostPort, other: HostPort) -> bool:
 
 
 class Constraints:
-    """What matters beside room while some pods are packed on nodes and claims. `without` names nodes that might go."""
+    """What matters beside resources while pods are packed on nodes and claims. `without` names nodes that might go."""
 
     def __init__(
         self, catalogue: Catalogue, nodes: Sequence[OwnedNode], placed: Placed, pods: Sequence[Pod],

@@ -16,7 +16,7 @@ from aaml.nodes import karpenter_rules as rules
 from aaml.nodes.arrays import GONE, Array, Sold, memory, offers_of, pods_of
 from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.constraints import Wishes, is_constrained
-from aaml.nodes.packing import Claim, Room, pack, types_of
+from aaml.nodes.packing import Claim, FreeCapacity, pack, types_of
 from aaml.nodes.packing_rules import FAILED
 from aaml.nodes.ports import Command, Delete, Observed, Provision, Replace
 from aaml.nodes.rows import (
@@ -155,7 +155,7 @@ class Karpenter:
 
 
 class _Packer:
-    """Packs pods that ask for more than room where compiled rules pack: `packing.pack` on their arrays.
+    """Packs pods with scheduling constraints where compiled rules pack: `packing.pack` on their arrays.
 
     `claims`: those for pods that are moved, by the nodes that would go, as first found; `provisioned`: those
     for pods that wait.
@@ -183,15 +183,15 @@ class _Packer:
 
     def _pack(self, room: int, ready: int, pods: int, moving: bool) -> int:
         work, nodes = self._work, [self._nodes[number] for number in self._work.numbers[:room].tolist()]
-        there = Room(
+        there = FreeCapacity(
             nodes, work.free[:room], work.consolidatable[:room], np.arange(room) < ready,
             {node.name: number for number, node in enumerate(nodes)}, work.gpu_free[:room], self._seen, self._placed,
         )  # fmt: skip
         numbers = work.packed[:pods]
-        held = {self._pods[number].uid for number in numbers[work.marked[:pods]].tolist()} if moving else set[str]()
+        moved = {self._pods[number].uid for number in numbers[work.marked[:pods]].tolist()} if moving else set[str]()
         gone = frozenset(nodes[number].name for number in np.flatnonzero(work.gone[:room]).tolist())
         listed = [self._pods[number] for number in sorted(numbers.tolist())]
-        packed = pack(self._catalogue, there, listed, held, gone, most_claims=1 if moving else inf)
+        packed = pack(self._catalogue, there, listed, moved, gone, most_claims=1 if moving else inf)
         work.used[:room] = [node.name in packed.used for node in nodes]
         if packed.failed and moving:
             return FAILED

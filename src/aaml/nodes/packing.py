@@ -1,4 +1,4 @@
-"""How Karpenter packs pods that ask for more than room: labels, other pods, host ports, volumes, preferences.
+"""How Karpenter packs pods with scheduling constraints: labels, other pods, host ports, volumes, preferences.
 
 First fit, the largest first, on the nodes that are there and then on claims for new ones, as in
 `aaml.nodes.packing_rules`, which packs all others. (Karpenter 1.15, pkg/controllers/provisioning/scheduling:
@@ -53,16 +53,16 @@ class Packed:
 
 
 @dataclass(slots=True)
-class Room:
+class FreeCapacity:
     """What the nodes that stay have left, those that are ready first and then by name.
 
-    `free` int64 [N, R]; `quiet` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `index` by name.
-    `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured.
+    `free` int64 [N, R]; `consolidatable` bool [N]: nodes that running pods may be moved to; `ready` bool [N]; `index`
+    by name. `gpu_free` int64 [N, G]: thousandths of each device, 0 beyond a node's last. `seen` is what was measured.
     """
 
     nodes: list[OwnedNode]
     free: IntArray
-    quiet: BoolArray
+    consolidatable: BoolArray
     ready: BoolArray
     index: Mapping[str, int]
     gpu_free: IntArray
@@ -77,8 +77,8 @@ class Room:
         return self._placed
 
     @classmethod
-    def of(cls, seen: Observed, catalogue: Catalogue, quiet: Collection[str]) -> "Room":
-        """Measure the nodes that are not on their way out; `quiet` names those that running pods may be moved to."""
+    def of(cls, seen: Observed, catalogue: Catalogue, consolidatable: Collection[str]) -> "FreeCapacity":
+        """Measure the nodes that stay; `consolidatable` names those that running pods may be moved to."""
         nodes = sorted(
             (node for node in seen.nodes.values() if not node.deleting),
             key=lambda node: (node.initialized_s is None, node.name),
@@ -95,7 +95,7 @@ class Room:
         return cls(
             nodes,
             free,
-            np.array([node.name in quiet for node in nodes], dtype=np.bool_),
+            np.array([node.name in consolidatable for node in nodes], dtype=np.bool_),
             np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
             {node.name: node_index for node_index, node in enumerate(nodes)},
             gpu_free,
@@ -111,22 +111,22 @@ class Room:
 
 
 def pack(
-    catalogue: Catalogue, room: Room, pods: Iterable[Pod], held: Collection[str] = (), without: Collection[str] = (),
-    most_claims: float = inf,
+    catalogue: Catalogue, capacity: FreeCapacity, pods: Iterable[Pod], moving: Collection[str] = (),
+    without: Collection[str] = (), most_claims: float = inf,
 ) -> Packed:  # fmt: skip
     """Pack pods, the largest first: by CPU, then memory, then age. GPUs are shared as the simulator shares them.
 
-    `held` are the uids of pods that run on a node that might go: they may only be moved to `quiet` nodes and must all
-    find a place on ready ones or claims. `without` names nodes that might go, which take nothing. A pod that fits no
-    type, or that Karpenter does not provision for, is left out. Where more than `most_claims` are needed it has failed,
-    and the other pods are not tried.
+    `moving` are the uids of pods that run on a node that might go: they may only be moved to `consolidatable` nodes and
+    must all find a place on ready ones or claims. `without` names nodes that might go, which take nothing. A pod that
+    fits no type, or that Karpenter does not provision for, is left out. Where more than `most_claims` are needed it has
+    failed, and the other pods are not tried.
     """
-    listed, waiting = list(pods), room.seen.waiting
-    wishes = Wishes.known(room.seen)
+    listed, waiting = list(pods), capacity.seen.waiting
+    wishes = Wishes.known(capacity.seen)
     listed = [pod for pod in listed if pod.uid not in waiting or not wishes.of(pod).refused]
-    listed.sort(key=lambda pod: 0 if pod.uid in waiting else 1 if pod.uid in held else 2)
-    constraints = Constraints(catalogue, room.nodes, room.placed, listed, without)
-    packing = _Packing(catalogue, room, held, without, constraints)
+    listed.sort(key=lambda pod: 0 if pod.uid in waiting else 1 if pod.uid in moving else 2)
+    constraints = Constraints(catalogue, capacity.nodes, capacity.placed, listed, without)
+    packing = _Packing(catalogue, capacity, moving, without, constraints)
     left, tried = deque(sorted(listed, key=_largest_first)), dict[str, int]()
     while left and tried.get(left[0].uid) != len(left):  # else all that are left have been tried in vain (queue.go)
         pod = left.popleft()
@@ -136,7 +136,7 @@ def pack(
         if len(packing.claims) > most_claims:
             packing.failed = True
             break
-    packing.failed |= any(pod.uid in held or pod.uid in room.placed.homes for pod in left)
+    packing.failed |= any(pod.uid in moving or pod.uid in capacity.placed.homes for pod in left)
     return packing.packed()
 
 
@@ -144,29 +144,31 @@ class _Packing:
     """Nodes and claims while they are filled."""
 
     def __init__(
-        self, catalogue: Catalogue, room: Room, held: Collection[str], without: Collection[str],
+        self, catalogue: Catalogue, capacity: FreeCapacity, moving: Collection[str], without: Collection[str],
         constraints: Constraints,
     ) -> None:  # fmt: skip
-        self.catalogue, self.room, self.held, self.constraints = catalogue, room, held, constraints
-        self.free, self.gpu_free = room.free.copy(), room.gpu_free.copy()
+        self.catalogue, self.capacity, self.moving, self.constraints = catalogue, capacity, moving, constraints
+        self.free, self.gpu_free = capacity.free.copy(), capacity.gpu_free.copy()
         self.used, self.claims, self.failed = set[int](), list[Claim](), False
         if without:
-            self.free[[room.index[name] for name in without]] = -1
+            self.free[[capacity.index[name] for name in without]] = -1
 
     def packed(self) -> Packed:
         """Return what has come of it."""
         return Packed(
-            tuple(self.claims), tuple(self.room.nodes[node_index].name for node_index in sorted(self.used)), self.failed
+            tuple(self.claims),
+            tuple(self.capacity.nodes[node_index].name for node_index in sorted(self.used)),
+            self.failed,
         )
 
     def add(self, pod: Pod, wish: Wish) -> bool:
         """Put a pod on the first node that takes it, else on a claim; False where none does and no type can."""
-        request, moved = self.catalogue.request(pod), pod.uid in self.held
+        request, moved = self.catalogue.request(pod), pod.uid in self.moving
         fits = all_columns(self.free >= request)
         if moved:
-            fits &= self.room.quiet
+            fits &= self.capacity.consolidatable
         if pod.gpu.total_milli:
-            fits &= self.room.devices_fit(self.gpu_free, pod.gpu)
+            fits &= self.capacity.devices_fit(self.gpu_free, pod.gpu)
         node_index = self._node(fits, pod, wish)
         if node_index is None:
             return self._claim(pod, request, wish)
@@ -174,7 +176,7 @@ class _Packing:
         if pod.gpu.total_milli:
             self.gpu_free[node_index, list(choose_devices(self.gpu_free[node_index], pod.gpu))] -= pod.gpu.milli
         self.used.add(node_index)
-        self.failed |= moved and not self.room.ready[node_index]
+        self.failed |= moved and not self.capacity.ready[node_index]
         return True
 
     def _node(self, fits: BoolArray, pod: Pod, wish: Wish) -> int | None:

@@ -264,8 +264,8 @@ class Topology:
         needed = {number for each in pods for number, _ in each.inverse}
         needed.update(*(placed.inverse(shape) for shape in {each.shape for each in pods}))
         for number in (each for each in placed.apart if each in needed):
-            rule, held = placed.apart[number]
-            left = held - moved[number] if number in moved else held
+            rule, count = placed.apart[number]
+            left = count - moved[number] if number in moved else count
             group = self._inverse[number] = self._inverse_group(rule)
             for name in left:
                 group.record(placed.nodes[name].get(group.key, NONE).listed)

@@ -97,15 +97,15 @@ class _Model:
             now_s = pods[i].from_s
             alive = [k for k in range(j, i + 1) if pods[k].until_s > now_s]
             for column in range(len(self._catalogue.resources)):
-                requested, room = (
+                requested, offered = (
                     [int(pods[k].request[column]) for k in alive],
                     self._catalogue.room[:, column].tolist(),
                 )
                 if any(requested):
-                    unit = math.gcd(*requested, *room)  # exact, so that the bound stays one
-                    requested, room = [each // unit for each in requested], [each // unit for each in room]
+                    unit = math.gcd(*requested, *offered)  # exact, so that the bound stays one
+                    requested, offered = [each // unit for each in requested], [each // unit for each in offered]
                     load = sum(each * self.with_[k][j] for each, k in zip(requested, alive, strict=True))
-                    model.add(load <= sum(each * kind for each, kind in zip(room, self.type_[j], strict=True)))
+                    model.add(load <= sum(each * kind for each, kind in zip(offered, self.type_[j], strict=True)))
             length = self._length(pods[j], pods[i])
             for t, price in enumerate(self._prices):  # types are in the order of their prices
                 dearer = sum(self.type_[j][t:])

@@ -19,7 +19,7 @@ from aaml.cluster.objects import Pod
 from aaml.scheduling.queue_hints import EventKind, helped_by, helped_by_own_update, interested
 from aaml.scheduling.queue_parts import ClusterEvent, EventLog, TicketHeap
 
-Room = Literal["new", "active", "backoff", "unschedulable", "gated", "in_flight"]
+QueueName = Literal["new", "active", "backoff", "unschedulable", "gated", "in_flight"]
 BACKOFF_S = (1, 10)
 """kube-scheduler's podInitialBackoffSeconds and podMaxBackoffSeconds where nothing else is said."""
 NO_PLUGINS: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class QueuedPod:
     failures: int = 0  # tries that ended without a node: doubles the backoff
     errors: int = 0  # tries in a row that ended in an error, such as a conflict
     last_failure: frozenset[str] = NO_PLUGINS
-    room: Room = "new"
+    queue: QueueName = "new"
     ticket: int = 0  # identifies the valid heap entry
     popped_at_event: int = 0
     delay_s: float = 0.0  # how much later than it did it counts as having come, where the policy sorts
@@ -126,7 +126,7 @@ class SchedulingQueue:
         self._delay_s = delay_s
         for queued in self._pods.values():
             queued.delay_s = self._delay_of(queued.pod)
-            if queued.room in {"active", "backoff"}:
+            if queued.queue in {"active", "backoff"}:
                 self._ready(queued)
 
     # ---- what the cluster says of a waiting pod ----------------------------------------------------------------------
@@ -150,17 +150,17 @@ class SchedulingQueue:
             self.add(pod)
             return
         before, queued.pod, queued.delay_s = queued.pod, pod, self._delay_of(pod)
-        room = queued.room
-        if room == "gated":
+        queue = queued.queue
+        if queue == "gated":
             if not pod.gates:
                 self._enter(queued, "active")
-        elif room == "unschedulable":
+        elif queue == "unschedulable":
             if before != pod and helped_by_own_update(pod, before, queued.last_failure):
                 self._ready(queued)
-        elif room == "in_flight":
+        elif queue == "in_flight":
             self._flight.events.append(ClusterEvent("own_update", pod, before))
         elif before.priority != pod.priority:
-            self._enter(queued, room)
+            self._enter(queued, queue)
 
     def remove(self, uid: str) -> None:
         """Forget a pod that was deleted, was bound, or is no longer this scheduler's."""
@@ -186,7 +186,7 @@ class SchedulingQueue:
             return None
         queued = self._pods[heap.pop()]
         self._leave(queued)
-        queued.room, queued.popped_at_event = "in_flight", self._flight.count
+        queued.queue, queued.popped_at_event = "in_flight", self._flight.count
         self._flying[queued.uid] = queued
         queued.attempts += 1
         return queued
@@ -252,7 +252,7 @@ class SchedulingQueue:
         """Make waiting pods ready at once, without backoff; those with scheduling gates go on waiting."""
         for uid in uids:
             queued = self._pods.get(uid)
-            if queued is not None and queued.room in {"backoff", "unschedulable"}:
+            if queued is not None and queued.queue in {"backoff", "unschedulable"}:
                 self._enter(queued, "active")
 
     # ---- looking ahead -----------------------------------------------------------------------------------------------
@@ -318,15 +318,15 @@ class SchedulingQueue:
 
     def _is_valid(self, uid: str, ticket: int) -> bool:
         queued = self._pods.get(uid)
-        return queued is not None and queued.ticket == ticket and queued.room != "in_flight"
+        return queued is not None and queued.ticket == ticket and queued.queue != "in_flight"
 
     def _leave(self, queued: QueuedPod) -> None:
         """Take a pod out of where it is; its heap entry goes stale."""
-        if queued.room in self._counts:
-            self._counts[queued.room] -= 1
+        if queued.queue in self._counts:
+            self._counts[queued.queue] -= 1
         else:
             self._flying.pop(queued.uid, None)
-        if queued.room == "unschedulable":
+        if queued.queue == "unschedulable":
             group = self._unschedulable[queued.last_failure]
             del group[queued.uid]
             if not group:
@@ -334,18 +334,18 @@ class SchedulingQueue:
         self._tickets += 1
         queued.ticket = self._tickets
 
-    def _enter(self, queued: QueuedPod, room: Room) -> None:
+    def _enter(self, queued: QueuedPod, queue: QueueName) -> None:
         self._leave(queued)
-        queued.room = room
-        self._counts[room] += 1
+        queued.queue = queue
+        self._counts[queue] += 1
         ticket, uid = queued.ticket, queued.uid
-        if room == "active":
+        if queue == "active":
             since_s = queued.added_s if self._delay_s is None else queued.first_added_s + queued.delay_s
             self._active.push((-queued.pod.priority, since_s), ticket, uid)
-        elif room == "backoff":
+        elif queue == "backoff":
             heap = self._error_backoff if queued.errors else self._backoff
             heap.push((self._backoff_end_s(queued), -queued.pod.priority, queued.added_s), ticket, uid)
-        elif room == "unschedulable":
+        elif queue == "unschedulable":
             self._unschedulable.setdefault(queued.last_failure, {})[uid] = queued
             if self._flush_after_s < inf:  # else the heap would only ever grow
                 self._flush.push((queued.added_s + self._flush_after_s,), ticket, uid)
@@ -359,7 +359,7 @@ class SchedulingQueue:
 
     def _returns(self, queued: QueuedPod) -> bool:
         """Whether a popped pod still belongs in the queue; its age starts anew."""
-        if self._pods.get(queued.uid) is not queued or queued.room != "in_flight":
+        if self._pods.get(queued.uid) is not queued or queued.queue != "in_flight":
             return False
         queued.added_s = self._clock()
         return True

@@ -139,13 +139,13 @@ def _for_pods(catalogue: Catalogue, folder: Path) -> Catalogue:
         replace(each, allocatable=tuple((name, max(0, value - taken.get(name, 0))) for name, value in each.allocatable))
         for each in catalogue.types
     ]
-    room = [each for each in left if all(dict(each.allocatable)[name] for name in (CPU, MEMORY))]
-    if not room:
+    usable = [each for each in left if all(dict(each.allocatable)[name] for name in (CPU, MEMORY))]
+    if not usable:
         requested = f"{format_cpu(taken.get(CPU, 0))} cores, {format_bytes(taken.get(MEMORY, 0))}"
         raise UserError(
             f"instance types: none has room for pods beside the trace's DaemonSets, which ask for {requested}"
         )
-    return Catalogue(tuple(room))
+    return Catalogue(tuple(usable))
 
 
 def recorded_dollars(window: Window, prices: PriceList) -> tuple[Mapping[str, float], Counter[str]]:
@@ -155,15 +155,15 @@ def recorded_dollars(window: Window, prices: PriceList) -> tuple[Mapping[str, fl
     where a node has no price.
     """
     there: dict[str, tuple[Node, float]] = {node.name: (node, 0.0) for node in window.nodes}
-    held: list[tuple[Node, float]] = []  # nodes, and for how long
+    spans: list[tuple[Node, float]] = []  # nodes, and for how long
     for change in window.changes:
         before = there.pop(change.name, None)
         if change.node is not None:
             there[change.name] = change.node, change.at_s if before is None else before[1]
         elif before is not None:
-            held.append((before[0], change.at_s - before[1]))
-    held += [(node, window.length_s - from_s) for node, from_s in there.values()]
-    workers = [(node, seconds) for node, seconds in held if not node.is_control_plane]
+            spans.append((before[0], change.at_s - before[1]))
+    spans += [(node, window.length_s - from_s) for node, from_s in there.values()]
+    workers = [(node, seconds) for node, seconds in spans if not node.is_control_plane]
     priced = [(prices.price(node), node, seconds) for node, seconds in workers]
     unpriced = Counter(kind(node) for price, node, _ in priced if price is None)
     dollars = math.nan if unpriced else sum((price or 0.0) * seconds for price, _, seconds in priced) / _HOUR_S

@@ -45,15 +45,15 @@ def survivors(objectives: FloatArray, count: int) -> tuple[IntArray, IntArray, F
     kept: list[IntArray] = []
     ranks: list[IntArray] = []
     distances: list[FloatArray] = []
-    room = count
+    left = count
     for rank, front in enumerate(fronts(objectives)):
         distance = crowding(objectives[front])
-        order = np.argsort(-distance, kind="stable")[:room]
+        order = np.argsort(-distance, kind="stable")[:left]
         kept.append(front[order])
         ranks.append(np.full(len(order), rank))
         distances.append(distance[order])
-        room -= len(order)
-        if not room:
+        left -= len(order)
+        if not left:
             break
     return np.concatenate(kept), np.concatenate(ranks), np.concatenate(distances)
 

@@ -51,8 +51,8 @@ class Churn:
         if not goal:
             raise bad_value("nodes", len(nodes), "nodes with GPUs")
         before = rng.choice(len(runs.lifetimes_s), size=pods, p=runs.lifetimes_s / runs.lifetimes_s.sum())
-        held = np.cumsum(runs.gpu_milli[before])
-        before = before[: min(int(np.searchsorted(held, goal)) + 1, pods // 2)]
+        requested = np.cumsum(runs.gpu_milli[before])
+        before = before[: min(int(np.searchsorted(requested, goal)) + 1, pods // 2)]
         ages_s = rng.random(len(before)) * runs.lifetimes_s[before]
         after = rng.integers(len(runs.lifetimes_s), size=pods - len(before))
         rate_per_s = goal / float((runs.gpu_milli * runs.lifetimes_s).mean())

@@ -193,8 +193,8 @@ class WorkloadPlayer:
             if self._stopped.is_set():
                 current.ended = "stopped"
                 return
-            room = inf if settings.max_deployments is None else settings.max_deployments - current.deployments
-            count = int(min(settings.at_once, room))
+            left = inf if settings.max_deployments is None else settings.max_deployments - current.deployments
+            count = int(min(settings.at_once, left))
             if count <= 0:
                 current.ended = f"{current.deployments} deployments, as configured"
                 return

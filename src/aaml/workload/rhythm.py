@@ -67,8 +67,8 @@ class Rhythm:
         span_s, depth = _SPAN_S * slow, float(rng.uniform(0.4, 0.9))
         kinds = self._kinds(slow, rng)
         shares = np.array([kind.weight for kind in kinds])
-        held = sum(kind.weight * kind.cpu_milli * kind.mean_s for kind in kinds)  # milli-core seconds of a pod
-        rate_per_s = 1000.0 * self.cores_per_node * nodes / held
+        work = sum(kind.weight * kind.cpu_milli * kind.mean_s for kind in kinds)  # milli-core seconds of a pod
+        rate_per_s = 1000.0 * self.cores_per_node * nodes / work
         pods = self._pods(kinds, shares, rate_per_s, span_s, depth, rng)
         return Workload(tuple(pods), "rhythm"), span_s
 

@@ -84,13 +84,13 @@ class WorkloadSpec:
 
     def at_load(self, load: float, nodes: Sequence[Node]) -> "WorkloadSpec":
         """Return the mix at the rate that keeps the scarcest of CPU and memory used to the fraction `load`."""
-        held = max(
+        work = max(
             self.mean_request(resource) / max(sum(node.allocatable.get(resource, 0) for node in nodes), 1)
             for resource in (CPU, MEMORY)
         )
-        if not held:
+        if not work:
             raise bad_value("shapes", [shape.name for shape in self.shapes], "a shape that requests CPU or memory")
-        return replace(self, rate_per_s=load / held)
+        return replace(self, rate_per_s=load / work)
 
     def generate(self, pods: int, rng: np.random.Generator) -> Workload:
         """Draw a workload of so many pods."""

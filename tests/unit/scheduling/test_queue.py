@@ -432,7 +432,7 @@ def test_a_sort_takes_waiting_pods_along_and_can_be_taken_back(clock, queue):
     queue.add(Pod("small", requests={"cpu": 1}))
     failed = fail(queue, Pod("failed", requests={"cpu": 2}, priority=5))
     queue.on_event("pod_delete", Pod("gone", requests={"cpu": 1}))
-    assert failed.room == "backoff"
+    assert failed.queue == "backoff"
     queue.sort_by(by_cpu)
     assert [pod.name for pod in queue.upcoming(9)] == ["failed", "small", "large"]
     assert queue.counts()["active"] == 3
@@ -456,7 +456,7 @@ def test_updates_of_a_pod_in_a_sorted_queue_count(clock, queue):
     failed = fail(queue, pod)
     queue.add(Pod("q", requests={"cpu": 1}))
     queue.update(replace(pod, requests={"cpu": 0}))  # it asks for less now
-    assert failed.room == "active"
+    assert failed.queue == "active"
     assert popped_names(queue) == ["p", "q"]
 
 

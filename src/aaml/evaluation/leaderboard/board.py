@@ -75,12 +75,12 @@ class Board:
 
     def rounds(self, tasks: Sequence[str] = ()) -> list[Round]:
         """Return the rounds of tasks, of all that the files hold where none is named. Raises `UserError` for others."""
-        held = {piece.round.task for piece in self.protocol.pieces() if piece.name in self.entries}
-        there = [each for each in self.protocol.rounds if each.task in held]
+        shown = {piece.round.task for piece in self.protocol.pieces() if piece.name in self.entries}
+        there = [each for each in self.protocol.rounds if each.task in shown]
         for task in tasks:
             if task not in (names := [each.task for each in there]):
                 raise bad_value("task", task, f"one of {', '.join(names)}")
-        return [each for each in there if not tasks or each.task in tasks]
+        return [each for each in there if not tasks or each.task in shown]
 
     def results(self, task: str, nodes: int) -> Results:
         """Return the runs of one piece, to compare, show and save as any others."""

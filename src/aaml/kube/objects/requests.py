@@ -64,11 +64,11 @@ def _container(container: wire.Container, status: wire.ContainerStatus | None, *
     wanted = _read(container.resources.requests) if container.resources is not None else {}
     if status is None or status.resources is None:
         return wanted
-    held = _read(status.resources.requests)
-    _raise_to(held, _read(status.allocated_resources))
+    allocated = _read(status.resources.requests)
+    _raise_to(allocated, _read(status.allocated_resources))
     if not infeasible:
-        _raise_to(held, wanted)
-    return held
+        _raise_to(allocated, wanted)
+    return allocated
 
 
 def _sum(pod: wire.PodObject, defaults: Mapping[str, Exact]) -> Amounts:

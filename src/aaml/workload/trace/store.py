@@ -119,16 +119,16 @@ def read_events(folder: Path) -> Iterator[AnyEvent]:
 
 def _lines(part: Path) -> Iterator[bytes]:
     """Yield the lines of all complete members of a part."""
-    held, rest = b"", b""
+    buffered, rest = b"", b""
     reader = zlib.decompressobj(_GZIP)
     try:
         with part.open("rb") as file:
             while chunk := rest or file.read(_CHUNK_BYTES):
-                held += reader.decompress(chunk)
+                buffered += reader.decompress(chunk)
                 rest = reader.unused_data
                 if reader.eof:
-                    yield from held.splitlines()
-                    held, reader = b"", zlib.decompressobj(_GZIP)
+                    yield from buffered.splitlines()
+                    buffered, reader = b"", zlib.decompressobj(_GZIP)
     except zlib.error as error:
         raise UserError(f"{part}: is damaged ({error})") from None
     except OSError as error:

@@ -204,10 +204,10 @@ class Windows:
         whole = before = 0.0
         for number in numbers:
             start_s = number * self.split.window_s
-            held = np.minimum(ended, start_s + self.split.window_s) - np.maximum(bound, start_s)
-            held = np.maximum(held, 0.0)
-            whole += float(held.sum())
-            before += float(held[bound < start_s].sum())
+            run_s = np.minimum(ended, start_s + self.split.window_s) - np.maximum(bound, start_s)
+            run_s = np.maximum(run_s, 0.0)
+            whole += float(run_s.sum())
+            before += float(run_s[bound < start_s].sum())
         return before / whole if whole else math.nan
 
     def cautions(self, numbers: Sequence[int]) -> list[str]:
