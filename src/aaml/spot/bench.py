@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.files import refuse_other_table, write_text
 from aaml.spot.cases import NAMES, NINE_ZONES, Cases, published
 from aaml.spot.optimum import optimum
@@ -53,8 +53,13 @@ def parse_cases(names: Sequence[str]) -> list[str]:
 
 
 def parse_policies(names: Sequence[str], rule: Rule | None = None) -> list[Policy]:
-    """Return policies by name, all where there is none, ours with the numbers of `rule`."""
+    """Return policies by name, all where there is none, ours with the numbers of `rule`.
+
+    Raises `UserError` for one that is not known, and for a rule that none of them follows.
+    """
     chosen = [POLICIES[name] for name in _known("policy", names, POLICIES)]
+    if rule and POLICIES[OURS] not in chosen:
+        raise UserError(f"rule: {', '.join(names)} cannot follow it; expected {OURS} among --policy")
     return [replace(each, numbers=rule) if rule and each.name == OURS else each for each in chosen]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aaml.errors import bad_value
+from aaml.errors import StoppedError, bad_value
 from aaml.evaluation.identity import VERSION, inputs
 from aaml.evaluation.program import version_with
 from aaml.files import write_json
@@ -116,8 +116,9 @@ def search(
 ) -> tuple[Rule, int]:
     """Search, and return the last mean with how many generations there were.
 
-    The file holds the mean after every generation. The same settings give the same file. Raises `UserError` for
-    settings that nothing can be done with.
+    The file holds the mean after every generation. The same settings give the same file, however often the search was
+    cut off. Raises `UserError` for settings that nothing can be done with, and `StoppedError` where it was stopped in
+    the first generation.
     """
     if settings.out.suffix != ".json":
         raise bad_value("out", str(settings.out), "a file that ends in .json")
@@ -131,20 +132,25 @@ def search(
         def evaluate(vectors: Sequence[FloatArray], _number: int, _known: object) -> list[Trial[FloatArray]]:
             return [Trial(each, (-mean_score(of_vector(each), sets),)) for each in vectors]
 
-        def after(_number: int) -> str:
+        def write() -> Rule:
             rule = of_vector(sampler.means[-1])
-            write_json(settings.out, asdict(rule))
-            return f"score={mean_score(rule, sets):.3f}"
+            write_json(settings.out, asdict(rule), field="out")
+            return rule
+
+        def after(_number: int) -> str:
+            return f"score={mean_score(write(), sets):.3f}"
 
         with Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study:
             done = study.optimize(
                 sampler, evaluate, settings.generations, name="search spot", stopped=stopped, after=after
             )
-            if study.trials:
-                write_page(
-                    study, "A rule for spot capacity", (), settings.to_dict(), ("mean score, negative",), [settings.out]
-                )
-    return of_vector(sampler.means[-1]), done
+            if not done:
+                raise StoppedError
+            rule = write()  # also where no generation was new: the file may be gone, or a generation behind
+            write_page(
+                study, "A rule for spot capacity", (), settings.to_dict(), ("mean score, negative",), [settings.out]
+            )
+    return rule, done
 
 
 def mean_score(rule: Rule, sets: Sequence[Cases]) -> float:

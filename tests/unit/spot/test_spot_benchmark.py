@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaml.cli import run
-from aaml.errors import UserError
+from aaml.errors import StoppedError, UserError
 from aaml.spot.bench import best_published, carry_out, figures, parse_cases, parse_policies, won
 from aaml.spot.cases import NAMES, Cases, cases, published
 from aaml.spot.optimum import optimum
 from aaml.spot.play import RESULT, play
 from aaml.spot.policies import OURS, POLICIES, Rule
+from aaml.spot.search import SpotSearch, search
 from aaml.spot.traces import ONE_ZONE, ZONES, Window, archive, windows_2022, windows_2023
 from support.cant_be_late import POLICIES as PLAIN
 from support.cant_be_late import Job, evaluate
@@ -256,6 +257,17 @@ def test_what_is_not_known_is_told_in_a_line(tmp_path: Path, capsys: pytest.Capt
         said = capsys.readouterr().err
         assert len(said.splitlines()) == 1
         assert any(part in said for part in message.split("|"))
+    rule.write_text(json.dumps({"share": 0.2}))
+    assert run("bench", ["cant-be-late", "--rule", str(rule), "--policy", "greedy", "slack-line"]) == 2
+    line = f"rule: greedy, slack-line cannot follow it; expected {OURS} among --policy"
+    assert capsys.readouterr().err.strip() == f"aaml bench cant-be-late: error: {line}"
+
+
+def test_a_search_that_is_stopped_in_its_first_generation_writes_no_numbers(tmp_path: Path) -> None:
+    wanted = SpotSearch(tmp_path / "rule.json", population=4)
+    with pytest.raises(StoppedError):
+        search(wanted, stopped=lambda: True)
+    assert not wanted.out.exists()
 
 
 @pytest.mark.slow
@@ -263,13 +275,17 @@ def test_a_search_writes_numbers_that_the_benchmark_plays_and_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "rule.json"
-    search = ["spot", "--population", "4", "--out", str(out)]
-    assert run("search", [*search, "--generations", "1"]) == 0
-    assert run("search", [*search, "--generations", "2", "--resume"]) == 0
+    argv = ["spot", "--population", "4", "--out", str(out)]
+    assert run("search", [*argv, "--generations", "1"]) == 0
+    assert run("search", [*argv, "--generations", "2", "--resume"]) == 0
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
     again = tmp_path / "again.json"
     assert run("search", ["spot", "--population", "4", "--out", str(again), "--generations", "2"]) == 0
     assert hashlib.sha256(again.read_bytes()).hexdigest() == digest
+    for lost in (b"", again.read_bytes()[:20]):  # as a kill or a full disk after the last trial leaves it
+        out.write_bytes(lost)
+        assert run("search", [*argv, "--generations", "2", "--resume"]) == 0
+        assert out.read_bytes() == again.read_bytes()
     capsys.readouterr()
     assert run("bench", ["cant-be-late", "--cases", "high-tight-small", "--policy", OURS, "--rule", str(out)]) == 0
     assert OURS in capsys.readouterr().out
