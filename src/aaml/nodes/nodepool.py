@@ -25,6 +25,7 @@ API_VERSION, KIND = "karpenter.sh/v1", "NodePool"
 BATCH_IDLE, BATCH_MAX = "aaml.dev/batch-idle-duration", "aaml.dev/batch-max-duration"
 _NEVER = "Never"
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_WHOLE = re.compile(r"([0-9]+)(s|m|h)")  # as the NodePool's schema has it
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NODE_CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 _log = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ def read_nodepool(path: Path) -> KarpenterSettings:
     if disruption.consolidation_policy is not None:
         settings["consolidation_policy"] = disruption.consolidation_policy
     if (after := disruption.consolidate_after) is not None:
-        settings["consolidate_after_s"] = None if after == _NEVER else _seconds(after, f"{where}.consolidateAfter")
+        settings["consolidate_after_s"] = (
+            None if after == _NEVER else _seconds(after, f"{where}.consolidateAfter", _WHOLE)
+        )
     budgets = [wire.Budget()] if disruption.budgets is None else disruption.budgets
     settings["budgets"] = tuple(each.nodes for each in budgets if not _is_at_times(each))
     annotations = found.metadata.annotations
@@ -203,11 +206,11 @@ def _plain(settings: KarpenterSettings) -> dict[str, Any]:
     }
 
 
-def _seconds(value: Any, where: str) -> float:
+def _seconds(value: Any, where: str, of: re.Pattern[str] = _DURATION) -> float:
     text = str(value)
-    parts = _DURATION.findall(text)
+    parts = of.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise bad_value(where, value, "a duration such as 30s, 5m or 1h30m, or Never")
+        raise bad_value(where, value, "a duration such as 30s, 5m or 1h30m" + (", or Never" if of is _WHOLE else ""))
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 

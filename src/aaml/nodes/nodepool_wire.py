@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
+Duration = Annotated[str, Meta(pattern=r"^(([0-9]+(s|m|h))+|Never)?$")]
+GracePeriod = Annotated[str, Meta(pattern=r"^([0-9]+(s|m|h))*$")]
+Window = Annotated[str, Meta(pattern=r"^(([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?$")]
 NodePoolOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
 
 
@@ -69,8 +72,8 @@ class ClaimSpec(_Strict):
     node_class_ref: NodeClassRef = field(default_factory=NodeClassRef)
     taints: list[Taint] = []
     startup_taints: list[Taint] = []
-    expire_after: str = ""
-    termination_grace_period: str = ""
+    expire_after: Duration = ""
+    termination_grace_period: GracePeriod = ""
 
 
 class ClaimMetadata(_Strict):
@@ -92,7 +95,7 @@ class Budget(_Strict):
 
     nodes: str = "10%"
     schedule: str | None = None
-    duration: str | None = None
+    duration: Window | None = None
     reasons: list[str] | None = None
 
 

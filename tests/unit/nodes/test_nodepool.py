@@ -129,6 +129,11 @@ def test_what_a_nodepool_says_and_is_not_played_is_named(spec, read, caplog):
 REFUSED = {
     "limts: {cpu: 1}": "spec: unknown field `limts`; did you mean limits\\? Expected one of template, ",
     "disruption: {consolidateAfter: 15}": "spec.disruption.consolidateAfter: 15 is not accepted",
+    "disruption: {consolidateAfter: 500ms}": "spec.disruption.consolidateAfter: '500ms' is not accepted",
+    "disruption: {consolidateAfter: 1.5m}": "spec.disruption.consolidateAfter: '1.5m' is not accepted",
+    "template: {spec: {expireAfter: 30d}}": "spec.template.spec.expireAfter: ",
+    "template: {spec: {terminationGracePeriod: Never}}": "spec.template.spec.terminationGracePeriod: ",
+    "disruption: {budgets: [{nodes: '1', schedule: '@daily', duration: 30s}]}": r"budgets\[0\].duration: ",
     "disruption: {budgets: [{nodes: 3}]}": r"spec.disruption.budgets\[0\].nodes: Expected `str`, got `int` \(3\)",
     "disruption: {budgets: 10%}": "spec.disruption.budgets: Expected `array",
     "template: {spec: {requirements: [{key: a, operator: IN}]}}": "value 'IN'; expected one of DoesNotExist, Exists,",
