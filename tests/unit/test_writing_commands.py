@@ -100,6 +100,13 @@ def test_an_output_of_the_wrong_kind_is_told_before_the_work_begins(
     assert "is not accepted; expected a f" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["search nodes", "search scheduler"])
+@pytest.mark.parametrize("wrong", [".", "/"])
+def test_a_folder_without_a_name_is_no_file(command: str, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--out", wrong) == 2
+    assert f"out: '{wrong}' is not accepted; expected a file, not a folder" in capsys.readouterr().err
+
+
 def paths(kind: typing.Any) -> Iterator[str]:
     """Return the settings of a command that are paths, those of its sub-commands included."""
     if dataclasses.is_dataclass(kind):

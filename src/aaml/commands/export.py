@@ -15,6 +15,9 @@ from msgspec import Meta
 from aaml.settings import Settings
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+_OF_A_FOLDER = (
+    "kubernetes", "scheduler_name", "weight", "alone", "percentage_of_nodes_to_score", "image", "learn",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ def run(args: Args) -> int:
     if args.out.suffix == SUFFIX:
         if args.build:
             raise UserError(f"build: a file of weights, {args.out}, is not compiled; give --out a folder")
+        for name in _OF_A_FOLDER:
+            if getattr(args, name) != getattr(Args, name):
+                raise UserError(f"{name}: a file of weights, {args.out}, does not say that; give --out a folder")
         export_weights(args.model, args.out, expected)
         print(f"wrote {args.out}; a plugin that reads this file decides by it within seconds")
         return 0

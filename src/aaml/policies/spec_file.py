@@ -34,12 +34,12 @@ def read_spec(fields: Mapping[str, Any], where: str) -> ObservationSpec:
         return spec_from_dict(fields)
     except KeyError as error:
         raise UserError(f"{where}: lacks {error}") from error
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, IndexError) as error:
         raise UserError(f"{where}: says of no observation what it is ({error})") from error
 
 
 def spec_from_dict(fields: Mapping[str, Any]) -> ObservationSpec:
-    """Read what `spec_to_dict` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    """Read what `spec_to_dict` wrote. Raises KeyError, TypeError, ValueError or IndexError for anything else."""
     if unknown := sorted(fields.keys() - _FIELDS):
         raise ValueError(f"unknown field {unknown[0]}")
     pods, expected = fields["typical_pods"], fields.get("expects")

@@ -42,7 +42,9 @@ def from_now(stopped: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def folder_beside(file: Path) -> Path:
-    """Return the folder of the study whose result is one file."""
+    """Return the folder of the study whose result is one file. Raises `UserError` for a path without a name."""
+    if not file.name:
+        raise bad_value("out", str(file), "a file, not a folder")
     return file.with_name(f"{file.name}.study")
 
 

@@ -280,6 +280,19 @@ def test_an_order_of_waiting_pods_stays_behind_with_a_warning(tmp_path: Path, ca
     assert not caplog.text
 
 
+@pytest.mark.parametrize(
+    "flags", [["--weight", "5"], ["--alone"], ["--image", "registry/name:1"], ["--learn", "learn.sock"]]
+)
+def test_a_file_of_weights_takes_nothing_that_it_does_not_say(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w.json"
+    assert run("export", ["balance-linear", "--out", str(path), *flags]) == 2
+    line = f"{flags[0][2:]}: a file of weights, {path}, does not say that; give --out a folder"
+    assert capsys.readouterr().err.strip() == f"aaml export: error: {line}"
+    assert not path.exists()
+
+
 CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
