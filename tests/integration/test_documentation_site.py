@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
@@ -36,6 +37,8 @@ _WIDER = """() => {
 }"""
 _CUT = """() => [...document.querySelectorAll(".highlight:not(.language-text) pre > code")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent.slice(0, 80))"""
+_WITHIN = re.compile(r"<a\b[^>]*?href=\"(?![a-z]+:)([^\"#?]*)(?:\?[^\"#]*)?#?([^\"]*)\"")
+_PLACE = re.compile(r"\bid=\"([^\"]+)\"")
 _FETCHED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"(https?://[^\"]+)\"")
 
 
@@ -78,6 +81,18 @@ def test_formulas_are_drawn_without_a_script(site: Path) -> None:
     text = (site / "theory.html").read_text(encoding="utf-8")
     assert text.count("<math") > 10
     assert "$" not in re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+
+
+def test_every_link_within_the_site_leads_to_a_file_and_to_a_place_in_it(site: Path) -> None:
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    places = {page: set(_PLACE.findall(text)) for page, text in pages.items()}
+    dead = []
+    for page, text in pages.items():
+        for path, place in _WITHIN.findall(text):
+            target = (page.parent / unquote(path)).resolve() if path else page
+            if not target.exists() or (place and target in places and unquote(place) not in places[target]):
+                dead.append(f"{page.relative_to(site)}: {path}#{place}")
+    assert dead == []
 
 
 def test_nothing_is_fetched_from_another_host(site: Path) -> None:

@@ -29,7 +29,7 @@ A page a command: what `aaml COMMAND --help` says, made from the settings themse
 or underscores. `--config FILE.yaml` holds the same settings where a command has it.
 """
 _REMOTE = re.compile(r"(?:https://|git@|ssh://git@)(?:[^@/]*@)?(?P<host>[\w.-]+)[:/](?P<name>[\w./-]+?)(?:\.git)?/?")
-_LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$", re.DOTALL)
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _SUBCOMMAND = re.compile(r"^\s+•\s+([a-z]+)\b", re.MULTILINE)
@@ -68,7 +68,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     def named(link: re.Match[str]) -> str:
         target = Path(os.path.normpath(folder / link[2]))
         inside = target.relative_to(config.docs_dir).as_posix() if target.is_relative_to(config.docs_dir) else ""
-        if not target.exists() or files.get_file_from_path(inside) is not None:
+        file = files.get_file_from_path(inside)
+        if not target.exists() or (file is not None and file.inclusion.is_included()):
             return link[0]  # a page, or a mistake that the build tells
         path = target.relative_to(ROOT).as_posix()
         return f"`{path}`" if link[1].strip("`/") in (path, target.name) else f"{link[1]} (`{path}`)"
