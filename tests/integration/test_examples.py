@@ -60,5 +60,7 @@ def test_a_network_for_one_size_says_so_on_another_and_leaves_the_control_plane_
     plane = make.node("plane", labels={"node-role.kubernetes.io/control-plane": ""})
     scores = sb3_policy(model).scores(make.context(make.cluster([plane, *make.nodes(3)]), make.pod("p", 100, 2**20)))
     assert np.isfinite(scores).tolist() == [False, True, True, True]
+    results = aaml.evaluate({"one": model, "other": model.policy}, aaml.task("seedc", nodes=3, pods=5), [1000])
+    assert results.frame().groupby("policy")["mean_variance"].mean().nunique() == 1
     with pytest.raises(aaml.UserError, match=r"policy mine: was trained on clusters of 3 nodes .* this one has 4"):
         aaml.evaluate({"mine": model}, aaml.task("seedc", nodes=4, pods=5), seeds=[1000], progress=False)

@@ -112,7 +112,9 @@ def policy_entries(
         if name in BOUND_ROWS:
             raise bad_value("policies", name, "another label: results of --bound have this one")
     if len(set(names)) != len(names):
-        raise UserError(f"policies: {', '.join(names)} holds a name twice; give labels such as NAME=SPEC")
+        raise UserError(
+            f"policies: {', '.join(names)} holds a name twice; give labels: NAME=SPEC, or in Python {{'mine': policy}}"
+        )
     return result
 
 
@@ -150,7 +152,10 @@ def _own(policy: Any, label: str) -> Policy:
     if isinstance(policy, type):
         raise bad_value("policy", policy, f"an object, not its class: {policy.__name__}(...)")
     if not callable(getattr(policy, "act", None)):
-        raise bad_value("policy", policy, "a name, FILE.py:NAME, a model file, or an object with act(context)")
+        raise bad_value(
+            "policy", policy, "a name, FILE.py:NAME, a model file, a function score(context), a model of "
+            "Stable-Baselines3, or an object with act(context)"
+        )  # fmt: skip
     if not label and not isinstance(getattr(policy, "name", None), str):
         raise UserError(f"policy: {policy!r} has no name; give it a `name`, or a label as in {{'mine': policy}}")
     own: Policy = policy

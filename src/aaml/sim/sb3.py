@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from aaml.errors import UserError
@@ -91,16 +92,18 @@ class Sb3VecEnv(VecEnv):
         return list(self._get_indices(indices))
 
 
-def sb3_policy(model: BaseAlgorithm, name: str = "") -> ScorePolicy:
-    """Return a model of Stable-Baselines3 or sb3-contrib as a policy: it takes the feasible node that it likes best.
+def sb3_policy(model: BaseAlgorithm | BasePolicy, name: str = "") -> ScorePolicy:
+    """Return a model of Stable-Baselines3 or sb3-contrib, or its `policy`, as one that takes the node it likes best.
 
     That is by the logits of an actor (PPO, A2C, MaskablePPO) or by the values of a DQN. Without a `name` it is called
     by the algorithm. It knows clusters of the number of nodes that it was trained with. Raises `UserError` for a model
     of another environment than `aaml/Cluster-v0` with flat observations or a dict, and for one with a memory; deciding
     does for another number of nodes.
     """
-    network: Any = model.policy
-    name, actions, seen_space = name or type(model).__name__, model.action_space, model.observation_space
+    network: Any = getattr(model, "policy", model)
+    name = name or type(model).__name__
+    actions: Any = getattr(network, "action_space", None)
+    seen_space: Any = getattr(network, "observation_space", None)
     is_actor, is_critic = hasattr(network, "get_distribution"), hasattr(network, "q_net")
     if not isinstance(actions, spaces.Discrete) or not (is_actor or is_critic) or hasattr(network, "lstm_actor"):
         raise UserError(f"policy {name}: expected a model that chooses one of several nodes, without a memory")
