@@ -8,6 +8,7 @@ from pathlib import Path
 
 _NAMES = "one of "
 _WHOLE = "a whole number"
+_LIST = "a list, each a whole number"
 
 
 class UserError(Exception):
@@ -21,6 +22,8 @@ def bad_value(field: str, value: object, accepted: str) -> UserError:
     meant = did_you_mean(value, names) if isinstance(value, str) else ""
     if accepted.startswith(_WHOLE) and isinstance(value, str):
         meant = _whole_number(value)
+    if accepted.startswith(_LIST) and isinstance(value, str):
+        meant = _with_spaces(value)
     expected = f"{meant} Expected" if meant else "; expected"
     return UserError(f"{field}: {value!r} is not accepted{expected} {accepted}")
 
@@ -41,6 +44,11 @@ def _whole_number(text: str) -> str:
         return ""
     number = float(text)
     return f"; did you mean {int(number)}?" if number.is_integer() else ""
+
+
+def _with_spaces(text: str) -> str:
+    """Return a question with the numbers of a list between commas, such as 10,20; empty for all else."""
+    return f"; did you mean {text.replace(',', ' ')}?" if re.fullmatch(r"\d+(,\d+)+", text) else ""
 
 
 def failure_of(error: Exception, *files: Path) -> str:

@@ -32,6 +32,8 @@ HEAVY = {
         ("train", ["--pods", "x"], ["pods: 'x' is not accepted; expected a whole number of at least 1 or none"]),
         ("train", ["--hidden-size", "wide"], ["hidden_size: 'wide'", "a whole number of at least 1"]),
         ("train", ["--nodes", "10", "ten"], ["nodes: '10 ten' is not accepted; expected a list, each a whole number"]),
+        ("evaluate", ["--nodes", "10,20"], ["nodes: '10,20' is not accepted; did you mean 10 20?"]),
+        ("evaluate", ["--task", "trace/"], ["task: 'trace/' is not there; expected a folder that `aaml record`"]),
         ("cluster up", ["--wait-s", "long"], ["wait_s: 'long' is not accepted; expected a number"]),
         ("demo", ["--steps", "0"], ["steps: 0", "at least 1"]),
         ("train", ["--agent", "foo"], ["agent: 'foo'", "qtable"]),
@@ -174,3 +176,10 @@ def test_no_product_file_names_a_folder_beside_the_repository(part: str) -> None
     texts = [path for path in (ROOT / part).rglob("*") if path.suffix in {".py", ".sh", ".yaml"}]
     assert texts
     assert [str(path) for path in texts if "../shared" in path.read_text(encoding="utf-8")] == []
+
+
+def test_a_policys_file_without_a_name_in_it_is_no_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def mine(context): return context.mask\n")
+    assert run("evaluate", ["--policies", "mine.py"]) == 2
+    assert "policy: 'mine.py' names no policy of that file; expected FILE.py:NAME" in capsys.readouterr().err

@@ -42,7 +42,7 @@ _LISTS = "`aaml show policies` and `aaml show models` list them"
 
 def is_model(spec: str) -> bool:
     """Whether a person means a model: one that ships, a file that is there, or what has the suffix of one."""
-    if ".py:" in spec or names_profile(spec) or spec in POLICIES.names():
+    if ".py:" in spec or spec.endswith(".py") or names_profile(spec) or spec in POLICIES.names():
         return False
     return spec.endswith(SUFFIXES) or model_file(Path(spec)).is_file()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from aaml.cluster.fleet import NodeShape, control_plane, workers
 from aaml.cluster.quantity import CPU, MEMORY
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.own_files import load_file
 from aaml.settings import Count, take
 from aaml.sim.bill import BILL_TASKS, BillTask
@@ -240,6 +240,10 @@ def find_task(name: str) -> Task:
     base, at, load = name.partition("@")
     if base in ALL_TASKS and at:
         return ALL_TASKS[base].at_load(read_load(load))
+    if "/" in name and not name.endswith(".py"):
+        folder = _goal_and_folder(name)[1]
+        what = "is not there" if not Path(folder).exists() else "holds no trace"
+        raise UserError(f"task: {folder!r} {what}; expected a folder that `aaml record` or `aaml trace convert` made")
     raise bad_value(
         "task",
         name,

@@ -164,7 +164,7 @@ def test_a_trace_is_a_task_like_any_other(tmp_path):
     assert (packed.metric, packed.reward, packed.episodes) == ("mean_empty_fraction", "compress", task_episodes(folder))
     with pytest.raises(UserError, match="nodes: 5 is not accepted"):
         evaluate("first-fit", folder, nodes=5, progress=False)
-    with pytest.raises(UserError, match="a trace's folder, or FILE"):
+    with pytest.raises(UserError, match="holds no trace; expected a folder"):
         find_task(str(tmp_path))
 
 
