@@ -64,12 +64,13 @@ def run(args: Args) -> int:
         f"best validation score {progress.best:.3f} of {config.reference}'s (below 1 is better), "
         f"after {progress.best_step} of {progress.step} decisions"
     )
+    unfinished = interruption.signal and progress.step < config.steps
     report = folder.path / "report.html"
     print(f"model: {folder.model_path()}" + (f"\nreport: {report}" if report.exists() else ""))
     print(f"next: aaml evaluate --task {config.task} --models {folder.path}")
     if progress.best_step == 0 < progress.step:
         more = f"try more decisions: aaml train --out {folder.path} --resume --steps {2 * progress.step}"
-        print(f"{config.nothing_better}; {again if interruption.signal else more}")
-    elif interruption.signal:
+        print(f"{config.nothing_better}; {again if unfinished else more}")
+    elif unfinished:
         print(again)
     return interruption.status

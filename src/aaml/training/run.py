@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,8 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
             raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
         if isinstance(config.agent, NetworkAgent):
             config.check_method()
+        if resume:
+            _log.warning("%s holds no run to go on with: a new one begins", path)
         factory = EnvFactory(config.env_config)  # what cannot be made is told before there is a folder
         _try_reward(config, factory)
         if config.start is not None:
@@ -178,14 +181,16 @@ def _try_reward(config: TrainConfig, factory: EnvFactory) -> None:
     files = [Path(part.rpartition(".py:")[0] + ".py").resolve() for part in config.reward.split(",") if ".py:" in part]
     if not files:
         return
+    accepted = "a number from (state), which is a potential, or from (context, node)"
     try:
         cluster = factory.build(TRAINING_SEEDS, config.sizes[0])
-        play(cluster, factory.policy(config.reference), reward, max_decisions=_TRIED)
+        rewards = play(cluster, factory.policy(config.reference), reward, max_decisions=_TRIED).reward
     except UserError:
         raise
     except Exception as error:
-        accepted = "a number from (state), which is a potential, or from (context, node)"
         raise UserError(f"reward {config.reward}: {failure_of(error, *files)}; expected {accepted}") from error
+    if not isfinite(rewards):
+        raise UserError(f"reward {config.reward}: {rewards} is not accepted; expected {accepted}, and a finite one")
 
 
 def _same_run(config: TrainConfig, known: Mapping[str, Any], path: Path, *, whole: bool) -> TrainConfig:

@@ -106,6 +106,19 @@ def test_a_typo_in_a_reward_of_ones_own_is_one_line_before_there_is_a_folder(tmp
     assert not (tmp_path / "run").exists()
 
 
+def test_a_reward_of_ones_own_that_is_no_number_is_named_before_there_is_a_folder(tmp_path):
+    (tmp_path / "mine.py").write_text("def mine(context, node):\n    return float('nan')\n")
+    with pytest.raises(UserError, match=rf"reward {tmp_path}/mine.py:mine: nan is not accepted; expected a number"):
+        open_run(small(reward=f"{tmp_path}/mine.py:mine"), tmp_path / "run", resume=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_without_a_run_is_told_where_one_is_to_go_on(tmp_path, caplog):
+    with caplog.at_level("WARNING"):
+        open_run(small(), tmp_path / "mistyped", resume=True)[1].close()
+    assert caplog.messages == [f"{tmp_path / 'mistyped'} holds no run to go on with: a new one begins"]
+
+
 def test_a_model_file_is_a_teacher_too(tmp_path):
     save_linear(LinearPolicy(start_weights("least-allocated")), tmp_path / "scorer.json")
     trainer, _ = train(small(teacher=str(tmp_path / "scorer.json")), tmp_path / "first")
