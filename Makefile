@@ -24,7 +24,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet --no-deps --editable .
 	@touch $@
 
-demo: setup ## train the four agents briefly, judge them, leave a report (a few minutes)
+demo: setup ## train the four agents briefly, evaluate them, leave a report (a few minutes)
 	$(BIN)/aaml demo
 
 kwok: setup ## build the programs of the KWOK cluster and Karpenter once (about 13 minutes)
@@ -45,7 +45,7 @@ browser: ## the browser of the tests, where it may be installed
 test: check kwok browser ## every test, the live ones on real KWOK included
 	$(BIN)/python -m pytest $(SHARED_OUT)
 
-test-fast: check ## lint, types, and the quick unit tests, in less than three minutes
+test-fast: check ## lint, types, and the quick unit tests: six minutes on two cores
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
 differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind

@@ -41,7 +41,7 @@ class Args:
     width: int = 32  # of the hidden layers
     seed: int = 0
     threads: int = 1  # of torch; small networks gain nothing from more
-    judge: int = 10  # unseen episodes for the comparison in the end; 0: none
+    evaluate: int = 10  # unseen episodes for the comparison in the end; 0: none
     rivals: str = "least-variance,kube-scheduler,random"  # or model files; the first is what others are compared with
     out: str = ""  # file for the weights
 
@@ -197,9 +197,9 @@ def main() -> None:
     network = train(args)
     if args.out:
         torch.save(network.state_dict(), args.out)
-    if args.judge:
+    if args.evaluate:
         rivals = args.rivals.split(",")
-        seeds = range(1000, 1000 + args.judge)
+        seeds = range(1000, 1000 + args.evaluate)
         task = aaml.task(args.task, nodes=args.nodes)
         results = aaml.evaluate([policy(network), *rivals], task, seeds=seeds, workers=1)
         print(results.compare(Path(rivals[0]).stem))

@@ -1,9 +1,9 @@
 """Replay a trace under another policy: first how well the simulation knows the recorded scheduler, then what if.
 
-First each decision of the recorded kube-scheduler is judged from the recorded state: how many the simulated one
+First each decision of the recorded kube-scheduler is checked from the recorded state: how many the simulated one
 reproduces, and why not the others. Then the windows of the trace are played, with arrivals, lifetimes and nodes as they
 were, under the simulated kube-scheduler and under each policy; what was recorded stands beside them. Differences are
-paired by window. Models are judged on the holdout alone, which no training on this trace has seen. With --on each
+paired by window. Models are evaluated on the holdout alone, which no training on this trace has seen. With --on each
 policy also places the pods of the windows live, on a real KWOK cluster in scaled time. With --autoscaler nodes are
 provisioned and terminated instead, and what they cost is compared.
 """

@@ -1,7 +1,7 @@
 """Serve a policy over HTTP: behind kube-scheduler as an extender, or scoring posted nodes for any other client.
 
 Endpoints: /filter, /prioritize (extender/v1), /score, /healthz, /readyz, /metrics, /openapi.json; with --bind-verb also
-/bind. Listens on loopback unless told otherwise.
+/bind. Listens on loopback unless --host says otherwise.
 """
 
 import os

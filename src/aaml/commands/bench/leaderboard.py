@@ -35,7 +35,7 @@ class Args(Settings):
 
 @writes(folder="out")
 def run(args: Args) -> int:
-    """Run what is missing, and say how it was judged."""
+    """Run what is missing, and say how it was evaluated."""
     from tqdm.auto import tqdm
 
     from aaml.commands.signals import ends_at_once

@@ -2,7 +2,7 @@
 
 Searched are what `aaml search scheduler` searches, and consolidationPolicy, consolidateAfter, the budget, both
 durations of batches and the instance types that may be provisioned. Waits and evictions are limited against what you
-have. What is told of the result comes from episodes that the search never saw. Where nothing is gained on these,
+have. The result is measured on episodes that the search never saw. Where nothing is gained on these,
 nothing is written.
 """
 

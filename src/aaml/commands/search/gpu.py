@@ -1,6 +1,6 @@
 """Tune the linear scorer of the GPU-sharing benchmark by an evolution strategy, against FGD on paired seeds.
 
-About an hour on two quiet cores. The result runs by `aaml bench openb --model FILE`.
+About an hour on two idle cores. The result runs by `aaml bench openb --model FILE`.
 """
 
 from dataclasses import dataclass

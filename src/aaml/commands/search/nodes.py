@@ -1,7 +1,7 @@
 """Search a policy of nodes, which provisions, drains and replaces them in Karpenter's place, for fewer dollars.
 
 An evolution strategy tunes its numbers. Waits and evictions are limited against kube-scheduler with the NodePool
-of the task. What is told of the result comes from episodes that the search never saw.
+of the task. The result is measured on episodes that the search never saw.
 """
 
 from dataclasses import dataclass

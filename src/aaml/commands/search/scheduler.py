@@ -1,7 +1,7 @@
 """Search a KubeSchedulerConfiguration for a task or a recorded trace: nothing new to run on the cluster.
 
 Searched are the weights of score plugins, the strategy of NodeResourcesFit with its shape and resource weights, and
-percentageOfNodesToScore. What is told of the result comes from episodes that the search never saw. Where nothing is
+percentageOfNodesToScore. The result is measured on episodes that the search never saw. Where nothing is
 gained on these, nothing is written.
 """
 

@@ -1,4 +1,4 @@
-"""Search the numbers of our rule for spot capacity and deadlines, on other series than those that judge it.
+"""Search the numbers of our rule for spot capacity and deadlines, on other series than those that evaluate it.
 
 About three minutes on one core. The result runs by `aaml bench cant-be-late --rule FILE`.
 """
@@ -21,7 +21,7 @@ class Args(Settings):
     out: Path = Path("models/spot-rule.json")
     """Where the numbers go, after every generation; beside it the study."""
     apart: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Play nothing that the published runs of several zones play either: numbers to be judged on these."""
+    """Play nothing that the published runs of several zones play either: numbers to be evaluated on these."""
     generations: Count = 60
     """How long to search."""
     population: Annotated[int, Meta(ge=4)] = 14

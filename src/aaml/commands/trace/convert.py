@@ -1,4 +1,4 @@
-"""Convert public traces, and the files of the seeds, into a trace that policies train and are judged on.
+"""Convert public traces, and the files of the seeds, into a trace that policies train and are evaluated on.
 
 SOURCE is a folder with pods.csv and nodes.csv, openb, CSV files of `aaml record` and of the workload simulator, SWF,
 Alibaba 2020 and 2026, Azure 2020 or Google 2019.

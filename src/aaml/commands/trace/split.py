@@ -1,4 +1,4 @@
-"""Split a trace into windows, the last of which are for judging alone."""
+"""Split a trace into windows, the last of which are for evaluation alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
