@@ -36,6 +36,8 @@ from aaml.errors import UserError
 from aaml.folders import cache_dir, private_dir
 
 K = TypeVar("K")
+ALTERNATIVES = "aaml_alternatives"
+"""The attribute of a function that has the functions of which kernels call one or the other."""
 _PLAIN = (bool, int, float, str, slice, type(None))
 
 
@@ -55,13 +57,13 @@ class _Index(caching.IndexDataCacheFile):
         its code into the file that the other has listed for other types.
         """
         listed = self._load_index()
-        name = listed.get(key) or self._data_name(secrets.randbits(63))  # type: ignore[no-untyped-call]
-        self._save_data(name, data)  # type: ignore[no-untyped-call]
-        self._save_index({**listed, key: name})  # type: ignore[no-untyped-call]
+        name = listed.get(key) or self._data_name(secrets.randbits(63))
+        self._save_data(name, data)
+        self._save_index({**listed, key: name})
 
     def _load_index(self) -> dict[Any, str]:
         try:
-            return dict(super()._load_index())  # type: ignore[no-untyped-call]
+            return dict(super()._load_index())
         except (AttributeError, ImportError):  # such a type is gone: its file was changed, and nothing here is good
             return {}
 
@@ -73,7 +75,7 @@ class _SharedIndex(_Index):
         self._folder = folder
         self._name = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
         base = f"{self._name}-{made[:24]}-{function.__code__.co_firstlineno}"
-        super().__init__(cache_path=str(folder), filename_base=base, source_stamp=made)  # type: ignore[no-untyped-call]
+        super().__init__(cache_path=str(folder), filename_base=base, source_stamp=made)
 
     def save(self, key: Any, data: Any) -> None:
         """Keep what was compiled, and the versions before it that were kept last."""
@@ -111,14 +113,14 @@ class KernelCache(caching.FunctionCache):
     """numba's cache of a function, for as long as all is the same that the function is made of."""
 
     def __init__(self, function: FunctionType) -> None:
-        super().__init__(function)  # type: ignore[no-untyped-call]
+        super().__init__(function)
         made, folder = made_of(function), _shared_folder()
         self._key = f"{function.__module__}.{function.__qualname__} {made}"
         if folder is not None and _content(function.__code__.co_filename):
             self._cache_path, self._cache_file = str(folder), _SharedIndex(folder, function, made)
             return
         stamp = self._impl.locator.get_source_stamp(), made
-        self._cache_file = _Index(  # type: ignore[no-untyped-call]
+        self._cache_file = _Index(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
         )
 
@@ -177,7 +179,7 @@ def keep(kernel: K) -> K:
 
 def made_of(function: FunctionType) -> str:
     """Return a hash of the files of all kernels that a function's file knows, and of their constants."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_content(str(Path(__file__).with_name("kernels.py"))))  # how they are compiled
     files: dict[str, Mapping[str, Any]] = {}
     _follow(function, files)
     for file in sorted(files):
@@ -191,8 +193,10 @@ def _follow(function: FunctionType, files: dict[str, Mapping[str, Any]]) -> None
     """Add the function's file, and those of the kernels that it knows, with the names in each."""
     files[function.__code__.co_filename] = function.__globals__
     for value in function.__globals__.values():
-        if isinstance(value, Dispatcher) and value.py_func.__code__.co_filename not in files:
-            _follow(value.py_func, files)
+        made_of = (value.py_func,) if isinstance(value, Dispatcher) else getattr(value, ALTERNATIVES, ())
+        for each in made_of:
+            if each.__code__.co_filename not in files:
+                _follow(each, files)
 
 
 @cache

@@ -14,6 +14,7 @@ inlined_source    for functions that return views with names, which a kernel wit
                   for what calls much and is called once: what is inlined or outlined is optimised with all that it
                   calls, and so is its caller; here numba writes its lines into the caller beforehand
 call_at           for what is large and has several callers: it is compiled once (`address_of`), called by its address
+                  with a `reference` to what it works on, of which it takes the `referent`
 """
 
 import multiprocessing
@@ -21,20 +22,26 @@ import sys
 import time
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from functools import wraps
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numba
+import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
 from numba.core import cgutils, event
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import TypingError
-from numba.core.types import Optional, unliteral
-from numba.extending import intrinsic
+from numba.core.types import unliteral
+from numba.extending import intrinsic, models, overload, register_model
 
-from aaml.cluster.kernel_cache import keep
+from aaml.cluster.kernel_cache import ALTERNATIVES, keep
 
+_POINTER = ir.IntType(8).as_pointer()
+_WRITTEN: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # of lines written into others
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
+T = TypeVar("T")
 
 
 def compiled(function: F) -> "Dispatcher[F]":
@@ -78,41 +85,97 @@ def interpreted(kernel: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", getattr(kernel, "py_func", kernel))
 
 
-_RETURNED: dict[tuple[Any, ...], Any] = {}  # by the types of arguments for which there are addresses: what is returned
+def unless_none(place: int, function: F, otherwise: F) -> F:
+    """Return `function` where the argument at `place` is not None, and `otherwise` where it is, in kernels too.
+
+    Only that one is compiled, and its lines are written into the kernel that calls it. Of `if x is None` numba compiles
+    both arms, and what only one of them returns is then tested wherever it is used.
+    """
+
+    @wraps(function)
+    def either(*arguments: Any) -> Any:
+        return (otherwise if arguments[place] is None else function)(*arguments)
+
+    @overload(either, jit_options=_WRITTEN, inline="always", strict=False)
+    def choose(*kinds: Any) -> Any:
+        return otherwise if isinstance(kinds[place], types.NoneType) else function
+
+    del choose
+    setattr(either, ALTERNATIVES, (function, otherwise))
+    return cast("F", either)
+
+
+class Reference(Generic[T]):
+    """A tuple in memory, as compiled code hands it on: one word for all the addresses and sizes of its arrays."""
+
+
+class _ReferenceType(types.Type):
+    def __init__(self, of: types.Type) -> None:
+        self.of = of
+        super().__init__(name=f"Reference({of})")
+
+    @property
+    def key(self) -> types.Type:
+        """The type of the tuple."""
+        return self.of
+
+
+@register_model(_ReferenceType)
+class _ReferenceModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: _ReferenceType) -> None:
+        super().__init__(manager, kind, _POINTER)
+
+
+def _reference(_context: Any, taken: Any) -> Any:
+    """Write a tuple into memory that lasts as long as the call of the function that does so."""
+
+    def keep_it(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(cgutils.alloca_once_value(builder, arguments[0]), _POINTER)
+
+    return _ReferenceType(taken)(taken), keep_it
+
+
+def _referent(_context: Any, reference: Any) -> Any:
+    """Return the tuple of a reference. What of it is not used is not read."""
+
+    def read(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load(builder.bitcast(arguments[0], context.get_value_type(reference.of).as_pointer()))
+
+    return reference.of(reference), read
+
+
+_RETURNED: dict[types.Type, Any] = {}  # by the types of references for which there are addresses: what is returned
 
 
 def address_of(kernel: Any, *examples: object) -> int:
-    """Return where a kernel's code for such arguments is, for `call_at`: it is compiled once, whoever calls it."""
-    types = tuple(map(numba.typeof, examples))
-    if types not in kernel.overloads:
-        kernel.compile(types)
-    made = kernel.overloads[types]
-    _RETURNED[types] = made.signature.return_type
+    """Return where a kernel's code for a reference to such values is, for `call_at`: it is compiled once."""
+    kind = _ReferenceType(types.BaseTuple.from_types([numba.typeof(each) for each in examples]))
+    if (kind,) not in kernel.overloads:
+        kernel.compile((kind,))
+    made = kernel.overloads[(kind,)]
+    _RETURNED[kind] = made.signature.return_type
     return int(made.library.get_pointer_to_function(made.fndesc.llvm_func_name))
 
 
-def _call_at(_context: Any, address: Any, taken: Any) -> Any:
-    """Call the kernel at an address with a tuple of arguments.
+def _call_at(_context: Any, address: Any, reference: Any) -> Any:
+    """Call the kernel at an address with a reference.
 
     What is called by its name is compiled into each kernel that calls it, again and again.
     """
-    types = tuple(each.type if isinstance(each, Optional) else each for each in taken.types)
-    if types not in _RETURNED:
-        raise TypingError("no kernel has an address for such arguments")
-    returns = _RETURNED[types]
+    if reference not in _RETURNED:
+        raise TypingError("no kernel has an address for such a reference")
+    returns = _RETURNED[reference]
 
     def call(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         convention = context.call_conv
-        pointer = convention.get_function_type(returns, types).as_pointer()
-        function, values = builder.inttoptr(arguments[0], pointer), cgutils.unpack_tuple(builder, arguments[1])  # type: ignore[no-untyped-call]
-        casts = zip(values, taken.types, types, strict=True)
-        values = [context.cast(builder, value, given, kind) for value, given, kind in casts]
-        status, result = convention.call_function(builder, function, returns, types, values)
+        pointer = convention.get_function_type(returns, (reference,)).as_pointer()
+        function = builder.inttoptr(arguments[0], pointer)
+        status, result = convention.call_function(builder, function, returns, (reference,), arguments[1:])
         with builder.if_then(status.is_error, likely=False):
             convention.return_status_propagate(builder, status)
         return result
 
-    return returns(address, taken), call
+    return returns(address, reference), call
 
 
 def _call_packer(_context: Any, _address: Any, _room: Any, _ready: Any, _pods: Any, _moving: Any) -> Any:
@@ -126,8 +189,29 @@ def _call_packer(_context: Any, _address: Any, _room: Any, _ready: Any, _pods: A
     return numba.int64(*[numba.int64] * 5), call
 
 
-call_at: Any = intrinsic(_call_at)
+reference = cast("Callable[[T], Reference[T]]", intrinsic(_reference))
+referent = cast("Callable[[Reference[T]], T]", intrinsic(_referent))
+call_at = cast("Callable[[int, Reference[Any]], Any]", intrinsic(_call_at))
 call_packer: Any = intrinsic(_call_packer)
+
+
+_ADDRESSES: dict[tuple[Any, ...], int] = {}
+
+
+def called(kernel: Any, *memory: Sequence[npt.NDArray[Any]]) -> Any:
+    """Call a kernel that takes a reference to tuples of arrays, and return what it returns."""
+    arrays = [(each.dtype.num, each.ndim, each.flags.num) for part in memory for each in part]
+    key = (kernel, *arrays)
+    if key not in _ADDRESSES:
+        _ADDRESSES[key] = address_of(kernel, *memory)
+    return _called(_ADDRESSES[key], memory)
+
+
+def _call_by_reference(address: int, memory: Any) -> Any:
+    return call_at(address, reference(memory))
+
+
+_called: Any = without_refcount(_call_by_reference)
 
 
 class Columns(Protocol):
@@ -178,4 +262,4 @@ class _Announcer(event.Listener):
         """See it done."""
 
 
-event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]
+event.register("numba:compile", _Announcer())

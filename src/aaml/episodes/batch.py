@@ -18,7 +18,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import address_of, interpreted
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage, summary
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
-from aaml.episodes.lockstep import BEGIN, RESUME, play_rows
+from aaml.episodes.lockstep import BEGIN, RESUME, next_owned, play_rows
 from aaml.episodes.own_rewards import OwnReward
 from aaml.episodes.plan import Plan
 from aaml.episodes.rewards import REWARDS
@@ -41,7 +41,6 @@ from aaml.episodes.rows import (
     put,
     put_columns,
 )
-from aaml.episodes.supply import turn
 from aaml.episodes.supply_plan import SupplyPlan
 from aaml.episodes.supply_rows import (
     SUPPLY_LAYOUT,
@@ -502,17 +501,17 @@ class BatchedEnv:
         self._draw(slot, supply)
 
     def _address(self, memory: Supply, slot: int, rule: Any) -> int:
-        """Return where the code is of who provisions nodes; and say, once, where that is of what happens to these."""
+        """Return where the code is of who provisions nodes; and say, once, where `next_owned` is."""
         if rule not in self._addresses:
             progress, episodes, work = self._rows.progress[:1].copy(), self._pool.episodes, self._work[0]
             progress["slot"] = slot
             rows = self._rows._replace(progress=progress.view(np.recarray))
             env = interpreted(env_of)(self._pool._replace(episodes=episodes.view(np.recarray)), rows, 0)
-            owned = interpreted(owned_of)(memory, env, 0)
+            owned: Any = owned_of(memory, env, 0)
             self._addresses[rule] = address_of(rule, owned.seen, work.supply.rule)
-            if not self._settings.turn:
-                turn_at = address_of(turn, env, owned, self._settings, work.supply, work.late[0])
-                self._settings = self._settings._replace(turn=turn_at)
+            if not self._settings.next_owned:
+                next_at = address_of(next_owned, env, owned, self._settings, work, self._view.mask[0])
+                self._settings = self._settings._replace(next_owned=next_at)
         return self._addresses[rule]
 
     def _load(self, slot: int, plan: Plan) -> None:

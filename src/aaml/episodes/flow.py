@@ -68,7 +68,7 @@ def _play(
 ) -> None:  # fmt: skip
     """Play the first row's episode to its end; `total` [F] is overwritten."""
     env = env_of(pool, rows, 0)
-    owned = None if supply is None else owned_of(supply, env, 0)
+    owned = owned_of(supply, env, 0)
     begin(pool, rows, env, owned, 0)
     shape_of, nodes, at = env.pods.shape, env.nodes, env.at
     mask, n = view.mask[0], at.nodes

@@ -73,7 +73,7 @@ def _play(
     score = registers[len(wanted) + len(constants) + len(code) - 1]
     for b in which:
         env = env_of(pool, rows, b)
-        owned = None if supply is None else owned_of(supply, env, b)
+        owned = owned_of(supply, env, b)
         begin(pool, rows, env, owned, b)
         n, at = env.at.nodes, env.at
         mask, nodes, pairs, pod = view.mask[b], view.nodes[b, :n], view.pairs[b, :n], view.pod[b]

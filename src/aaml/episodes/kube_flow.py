@@ -108,7 +108,7 @@ def _play(  # noqa: C901
     `wanted` int64 [N + 1]: of how many feasible nodes the search is content, by how many nodes there are.
     """
     env = env_of(pool, rows, 0)
-    owned = None if supply is None else owned_of(supply, env, 0)
+    owned = owned_of(supply, env, 0)
     begin(pool, rows, env, owned, 0)
     at, start = env.at, 0
     while next_decision(env, owned, settings, work, view.mask[0]):

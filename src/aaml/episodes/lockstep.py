@@ -3,10 +3,12 @@
 The kernels hold no global lock, and a row depends on nothing but its own decisions, so rows may be split over threads.
 """
 
+from typing import Any
+
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import call_at, inlined, inlined_source, without_refcount
+from aaml.cluster.kernels import call_at, inlined, reference, referent, unless_none, without_refcount
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.departures import drop, push
@@ -41,6 +43,7 @@ from aaml.episodes.supply import (
     next_s,
     rejected,
     show_owned,
+    turn,
 )
 from aaml.episodes.supply_rows import Owned, Supply, owned_of
 from aaml.nodes.rows import NODE, SHAPE_PICKY, SHAPE_REQUEST, SHAPE_TOLERANCE
@@ -82,7 +85,7 @@ def play_rows(  # noqa: C901, PLR0912
     """
     for b in which:
         env, held = env_of(pool, rows, b), view.held[b]
-        owned = None if supply is None else owned_of(supply, env, b)
+        owned = owned_of(supply, env, b)
         at = env.at
         if actions[b] != RESUME:
             at.over, at.cut, at.infeasible, at.reward = 0, 0, 0, 0.0
@@ -165,8 +168,8 @@ def begin(pool: EpisodePool, rows: Rows, env: Env, owned: Owned | None, b: int) 
         begin_supply(env, owned)
 
 
-@inlined_source
-def next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:  # noqa: C901
+@inlined
+def _next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:  # noqa: C901
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one.
 
     None may fit because larger arrays are needed: then it is `at.short`, and is to be asked again.
@@ -182,7 +185,7 @@ def next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work: 
             if is_short(env, owned):
                 at.short = 1
                 return False
-            if is_due(env, owned) and call_at(settings.turn, (env, owned, settings, work.supply, work.late[0])):
+            if is_due(env, owned) and turn(reference((env, owned, settings, work))):
                 activate(env)
                 line_up(env, settings, work.keys, work.late)
                 continue
@@ -209,6 +212,24 @@ def next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work: 
             enqueue(env, pod)
         activate(env)
         line_up(env, settings, work.keys, work.late)
+
+
+def _next_owned(env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:
+    return bool(call_at(settings.next_owned, reference((env, owned, settings, work, mask))))
+
+
+@without_refcount
+def next_owned(ref: Any) -> bool:
+    """`next_decision` where nodes are provisioned: too large to be compiled into each of its callers."""
+    env, owned, settings, work, mask = referent(ref)
+    return _next_decision(env, owned, settings, work, mask)
+
+
+def _next_alone(env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:
+    return _next_decision(env, owned, settings, work, mask)
+
+
+next_decision = unless_none(1, _next_owned, _next_alone)
 
 
 @inlined

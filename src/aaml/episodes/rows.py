@@ -117,7 +117,7 @@ class View(NamedTuple):
 class BatchSettings(NamedTuple):
     """What all rows have in common.
 
-    `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none; `turn`: where `supply.turn` is.
+    `reward`: a number of `aaml.episodes.rewards.REWARDS`; `max_steps` 0: none; `next_owned`: its address.
     """
 
     reward: int
@@ -129,7 +129,7 @@ class BatchSettings(NamedTuple):
     max_steps: int
     initial_backoff_s: float
     max_backoff_s: float
-    turn: int = 0
+    next_owned: int = 0
 
 
 class Work(NamedTuple):

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import call_at, inlined, outlined, without_refcount
+from aaml.cluster.kernels import Reference, call_at, inlined, outlined, reference, referent
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.heap import add, drop_first, first
 from aaml.episodes.queueing import activate, enqueue, help_waiting
-from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS, BatchSettings, Env, FeatureArray, FloatArray, SmallArray
-from aaml.episodes.supply_rows import Owned, SupplyWork, run_meter
+from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS, BatchSettings, Env, FeatureArray, FloatArray, SmallArray, Work
+from aaml.episodes.supply_rows import Owned, run_meter
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
@@ -34,6 +34,8 @@ from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
 
 _READY, _DRAIN, _STOP, _RECREATE = range(4)
+EpisodeReference = Reference[tuple[Env, Owned, BatchSettings, Work]]
+"""An environment in which nodes are provisioned, as what happens to nodes hands it on."""
 
 
 @inlined
@@ -91,31 +93,32 @@ def is_due(env: Env, own: Owned) -> bool:
     return (at.events > 0 and own.events.at_s[0] <= at.now_s) or _may_order(own.seen)
 
 
-@without_refcount
-def turn(env: Env, own: Owned, settings: BatchSettings, work: SupplyWork, late: SmallArray) -> bool:
+@outlined
+def turn(ref: EpisodeReference) -> bool:
     """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
 
     Returns whether pods may fit elsewhere now.
     """
+    env, own, _, work = referent(ref)
     at, now_s, happened = own.seen.at, env.at.now_s, False
     while at.events and own.events.at_s[0] <= now_s:
         _, kind, subject = first(own.events)
         drop_first(own.events, at.events)
         at.events -= 1
-        happened |= _happen(env, own, settings, late, kind, subject)
+        happened |= _happen(ref, kind, subject)
     if happened:
         return True
     at.now_s = now_s
     while _may_order(own.seen):
-        orders, count = call_at(own.seen.terms.rule, (own.seen, work.rule))
+        orders, count = call_at(own.seen.terms.rule, reference((own.seen, work.supply.rule)))
         if orders == NOTHING:
             break
         number: Number = np.int64(-1)
         for k in range(count):
-            wanted = np.int64(work.rule.bought[k])
-            number = _buy(env, own, wanted, orders == REPLACES and own.seen.plan_types[wanted] == PLAN_SPOT)
+            wanted = np.int64(work.supply.rule.bought[k])
+            number = _buy(ref, wanted, orders == REPLACES and own.seen.plan_types[wanted] == PLAN_SPOT)
         if orders != BUYS:
-            _let_go(env, own, settings, late, orders, number)
+            _let_go(ref, orders, number)
             happened = True
     return happened
 
@@ -184,8 +187,9 @@ def show_owned(env: Env, own: Owned, paid: FloatArray, shown: FeatureArray) -> N
 
 
 @outlined
-def _buy(env: Env, own: Owned, kind: Number, as_spot: bool) -> int:
+def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
     """Buy a node of a type, in the cheapest way or as spot; returns its number."""
+    env, own, _, _ = referent(ref)
     at, now_s, terms = own.seen.at, env.at.now_s, own.seen.terms
     number = at.bought
     for column in (NODE.row, NODE.first, NODE.last, NODE.replaced, NODE.next_replaced):
@@ -216,20 +220,21 @@ def _buy(env: Env, own: Owned, kind: Number, as_spot: bool) -> int:
 
 
 @inlined
-def _let_go(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, orders: int, number: Number) -> None:
+def _let_go(ref: EpisodeReference, orders: int, number: Number) -> None:
     """Let the nodes of the plan go: at once, one after the other, or once the node `number` is ready."""
+    env, own, _, _ = referent(ref)
     at, nodes = own.seen.at, own.seen.nodes
     for k in range(at.planned):
         _mark(env, own, nodes[NODE.plan, k])
         if orders == DELETES_EACH:
-            _drain(env, own, settings, late, nodes[NODE.plan, k])
+            _drain(ref, nodes[NODE.plan, k])
     if orders == REPLACES:
         for k in range(at.planned - 1, -1, -1):
             nodes[NODE.next_replaced, nodes[NODE.plan, k]] = nodes[NODE.replaced, number]
             nodes[NODE.replaced, number] = nodes[NODE.plan, k]
     elif orders == DELETES:
         for k in range(at.planned):
-            _drain(env, own, settings, late, nodes[NODE.plan, k])
+            _drain(ref, nodes[NODE.plan, k])
     at.planned = 0
 
 
@@ -246,15 +251,16 @@ def _mark(env: Env, own: Owned, number: int) -> None:
 
 
 @outlined
-def _drain(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, number: int) -> None:
+def _drain(ref: EpisodeReference, number: int) -> None:
     """Begin to evict a node's pods, which is seen to again once it may be given back.
 
     Karpenter drains no node with a pod that may not be disrupted.
     """
+    env, own, _, _ = referent(ref)
     if np.isnan(own.seen.node_times[NODE_TIME.draining_s, number]):
         own.seen.node_times[NODE_TIME.draining_s, number] = env.at.now_s
         _push(own, env.at.now_s + own.seen.terms.min_drain_s, _DRAIN, number)
-        _evict(env, own, settings, late, number)
+        _evict(ref, number)
 
 
 # ---- what happens ----------------------------------------------------------------------------------------------------
@@ -268,12 +274,13 @@ def _push(own: Owned, at_s: float, kind: int, subject: int) -> None:
 
 
 @outlined
-def _happen(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, kind: int, subject: int) -> bool:
+def _happen(ref: EpisodeReference, kind: int, subject: int) -> bool:
     """Let an event happen; returns whether pods may fit elsewhere now."""
+    env, own, _, _ = referent(ref)
     if kind == _READY:
-        return _ready(env, own, settings, late, subject)
+        return _ready(ref, subject)
     if kind == _STOP:
-        return _stop(env, own, settings, late, subject)
+        return _stop(ref, subject)
     if kind == _RECREATE:
         env.pods.node[subject] = WAITS
         env.pods.failures[subject] = 0
@@ -303,8 +310,9 @@ def delay_s(env: Env, own: Owned, pod: int) -> float:
 
 
 @outlined
-def _ready(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, number: int) -> bool:
+def _ready(ref: EpisodeReference, number: int) -> bool:
     """A node joins the cluster; those that it replaces begin to go."""
+    env, own, settings, work = referent(ref)
     at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
     if own.seen.nodes[NODE.deleting, number]:
         return False
@@ -325,17 +333,18 @@ def _ready(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, numb
     cluster.cordoned[row], cluster.capacity[row] = False, True
     cluster.allowed[:, row] = True
     cluster.owners[:, row] = 0
-    help_waiting(env, settings, late)
+    help_waiting(env, settings, work.late[0])
     other = own.seen.nodes[NODE.replaced, number]
     while other >= 0:
-        _drain(env, own, settings, late, other)
+        _drain(ref, other)
         other = own.seen.nodes[NODE.next_replaced, other]
     return True
 
 
 @outlined
-def _evict(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, number: int) -> None:
+def _evict(ref: EpisodeReference, number: int) -> None:
     """Evict the pods of a node that do not stop already."""
+    env, own, _, _ = referent(ref)
     pod = own.seen.nodes[NODE.first, number]
     while pod >= 0:
         following = own.seen.pods[POD.after, pod]
@@ -344,19 +353,20 @@ def _evict(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, numb
                 own.seen.pods[POD.stopping, pod] = 1
                 _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
             else:
-                _stop(env, own, settings, late, pod)
+                _stop(ref, pod)
         pod = following
 
 
 @outlined
-def _stop(env: Env, own: Owned, settings: BatchSettings, late: SmallArray, pod: int) -> bool:
+def _stop(ref: EpisodeReference, pod: int) -> bool:
     """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
+    env, own, settings, work = referent(ref)
     at, now_s = env.at, env.at.now_s
     if own.seen.pods[POD.end, pod] == -1 or (own.seen.terms.grace_s > 0.0 and not own.seen.pods[POD.stopping, pod]):
         return False
     at.evicted += 1
     leave_node(env, own, pod)
-    help_waiting(env, settings, late)
+    help_waiting(env, settings, work.late[0])
     if not own.seen.traits[TRAIT.owned, pod]:
         at.lost += 1
         env.pods.node[pod] = LOST

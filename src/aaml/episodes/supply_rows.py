@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aaml.cluster.kernels import inlined, inlined_source
+from aaml.cluster.kernels import inlined, unless_none
 from aaml.episodes.heap import Heap
 from aaml.episodes.rows import Env
 from aaml.nodes.meter import hold
@@ -81,9 +81,8 @@ class Owned(NamedTuple):
     ends: Heap
 
 
-@inlined_source
-def owned_of(supply: Supply, env: Env, b: int) -> Owned:
-    """Return what the environment in row `b` has bought."""
+def _owned_of(supply: Any, env: Env, b: int) -> Owned | None:
+    """Return what the environment in row `b` has bought, None where nodes stay."""
     pool, rows, w = supply.pool, supply.rows, env.at.slot
     seen = Seen(
         rows.states[b], pool.terms[w], rows.nodes[b], rows.node_times[b], rows.pods[b], rows.pod_times[b],
@@ -100,6 +99,13 @@ def owned_of(supply: Supply, env: Env, b: int) -> Owned:
         Heap(rows.event_s[b], rows.events[b]),
         Heap(rows.end_s[b], rows.ends[b]),
     )
+
+
+def _none_owned(supply: Any, env: Env, b: int) -> Owned | None:  # noqa: ARG001
+    return None
+
+
+owned_of = unless_none(0, _owned_of, _none_owned)
 
 
 @inlined

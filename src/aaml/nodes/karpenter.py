@@ -12,6 +12,7 @@ from math import inf, nan
 
 import numpy as np
 
+from aaml.cluster.kernels import called
 from aaml.nodes import karpenter_rules as rules
 from aaml.nodes.arrays import GONE, Array, Sold, memory, offers_of, pods_of
 from aaml.nodes.catalogue import Catalogue, InstanceType
@@ -97,7 +98,7 @@ class Karpenter:
         packer = _Packer(self.catalogue, seen, work := memory(own))
         pointer = _PACKER(packer)
         self._at["packer"] = (ctypes.cast(pointer, ctypes.c_void_p).value or 0) if packer.is_needed else 0
-        orders, count = rules.decide(own, work)
+        orders, count = called(rules.decide, own, work)
         if packer.raised is not None:
             raise packer.raised
         self._take_over(own, names)

@@ -7,7 +7,7 @@ repair, schedules of budgets, reserved capacity.
 
 import numpy as np
 
-from aaml.cluster.kernels import inlined, inlined_source, outlined, without_refcount
+from aaml.cluster.kernels import inlined, inlined_source, outlined, referent, without_refcount
 from aaml.nodes.packing_rules import FAILED, first_type, is_busy, measure, pack, put_in_order
 from aaml.nodes.rows import (
     BUYS,
@@ -25,6 +25,7 @@ from aaml.nodes.rows import (
     WAY,
     Array,
     Record,
+    RuleReference,
     RuleWork,
     Seen,
     blocked_pods,
@@ -86,19 +87,20 @@ def collect(at: Record, times_s: Array, batches: Array) -> None:
 
 
 @without_refcount
-def decide(own: Seen, work: RuleWork) -> tuple[int, int]:
+def decide(ref: RuleReference) -> tuple[int, int]:
     """Provision for the pods of a batch that has closed, else take the next step towards fewer or cheaper nodes.
 
     Returns orders, and how many types of `work.bought` there are.
     """
+    own, work = referent(ref)
     at = own.at
     if closes_s(at, own.terms) <= at.now_s:
         at.opened_s, at.latest_s = np.inf, np.inf
         at.batch += 1
-        claims = _provision(own, work)
+        claims = _provision(ref)
         if claims:
             return BUYS, claims
-    if not _disrupt(own, work):
+    if not _disrupt(ref):
         return NOTHING, 0
     if not at.replaces:
         return DELETES, 0
@@ -122,21 +124,22 @@ def _cheapest(own: Seen) -> int:
 
 
 @inlined_source
-def _provision(own: Seen, work: RuleWork) -> int:
+def _provision(ref: RuleReference) -> int:
     """Pack what waits, and what will once its node is gone (provisioner.go, Schedule).
 
     Writes the cheapest type of each claim into `work.bought`; returns how many there are.
     """
-    pods = _unplaced(own, work.packed)
+    own, work = referent(ref)
+    pods = _unplaced(ref, work.packed)
     if pods == 0:
         return 0
-    rows, ready = measure(own, work)
+    rows, ready = measure(ref)
     for row in range(rows):
         work.gone[row] = False
         for r in range(work.free.shape[1]):
             work.left[row, r] = work.free[row, r]
         copy_devices(work.gpu_left, row, work.gpu_free, row)
-    claims = pack(own, work, rows, ready, pods, 0, np.inf)
+    claims = pack(ref, rows, ready, pods, 0, np.inf)
     for row in range(rows):
         if work.used[row]:
             _nominate(own, work.numbers[row])
@@ -153,8 +156,9 @@ def _nominate(own: Seen, number: int) -> None:
 
 
 @outlined
-def _unplaced(own: Seen, packed: Array) -> int:
+def _unplaced(ref: RuleReference, packed: Array) -> int:
     """Write the pods that wait, and those of nodes on their way out that leave before they end; returns how many."""
+    own, _ = referent(ref)
     at, count = own.at, 0
     for i in range(at.noted):
         put_in_order(own, packed, count, own.pods[POD.waiting, i])
@@ -186,22 +190,23 @@ def _leaves(own: Seen, pod: int) -> bool:
 
 
 @inlined_source
-def _disrupt(own: Seen, work: RuleWork) -> bool:
+def _disrupt(ref: RuleReference) -> bool:
     """Go through the methods in order (disruption/controller.go): the first whose plan holds ends the pass.
 
     Returns whether one does.
     """
+    own, _ = referent(ref)
     at, now_s = own.at, own.at.now_s
     while at.due_s <= now_s:
         if at.planned > 0:
-            if _still(own, work):
+            if _still(ref):
                 at.method = 0
                 return True
             at.planned = 0
             at.method += 1
         elif at.method == METHODS:
             at.method, at.due_s = 0, now_s + own.terms.poll_s
-        elif _found(own, work):
+        elif _found(ref):
             at.due_s = now_s + own.terms.validation_s
         else:
             at.method += 1
@@ -209,12 +214,13 @@ def _disrupt(own: Seen, work: RuleWork) -> bool:
 
 
 @inlined_source
-def _found(own: Seen, work: RuleWork) -> bool:
+def _found(ref: RuleReference) -> bool:
     """Write the plan of the method whose turn it is; returns whether it has one."""
+    own, work = referent(ref)
     at, now_s = own.at, own.at.now_s
     at.planned, at.replaces = 0, 0
     if at.method == _EMPTY:
-        found = _candidates(own, work)
+        found = _candidates(ref)
         allowed = _allowed(own)
         for i in range(found):
             if _is_empty(own, work.candidates[i]) and at.planned < allowed:
@@ -224,7 +230,7 @@ def _found(own: Seen, work: RuleWork) -> bool:
     if own.terms.policy == WHEN_EMPTY:
         return False
     found = 0
-    for i in range(_candidates(own, work)):
+    for i in range(_candidates(ref)):
         if not _is_empty(own, work.candidates[i]):
             work.candidates[found] = work.candidates[i]
             found += 1
@@ -235,24 +241,25 @@ def _found(own: Seen, work: RuleWork) -> bool:
     if now_s - at.state_s >= SEEN_ANEW_S:
         at.state_s = now_s
     if at.method == _MULTI:
-        return at.multi_s != at.state_s and _multi(own, work, found, allowed)
-    return at.single_s != at.state_s and allowed > 0 and _single(own, work, found)
+        return at.multi_s != at.state_s and _multi(ref, found, allowed)
+    return at.single_s != at.state_s and allowed > 0 and _single(ref, found)
 
 
 @inlined_source
-def _multi(own: Seen, work: RuleWork, found: int, allowed: int) -> bool:
+def _multi(ref: RuleReference, found: int, allowed: int) -> bool:
     """Write the largest prefix of the candidates that can go at once (disruption/multinodeconsolidation.go).
 
     Returns whether there is one.
     """
+    own, work = referent(ref)
     at, low, best = own.at, 1, 0
     high = min(found, allowed, MOST_AT_ONCE) - 1
     if low <= high:
-        rows, ready = measure(own, work)
-        base = _unplaced(own, work.base)
+        rows, ready = measure(ref)
+        base = _unplaced(ref, work.base)
         while low <= high:
             middle = (low + high) // 2
-            if _computed(own, work, rows, ready, base, 0, middle + 1):
+            if _computed(ref, rows, ready, base, 0, middle + 1):
                 best, low = middle + 1, middle + 1
             else:
                 high = middle - 1
@@ -263,22 +270,24 @@ def _multi(own: Seen, work: RuleWork, found: int, allowed: int) -> bool:
 
 
 @inlined_source
-def _single(own: Seen, work: RuleWork, found: int) -> bool:
+def _single(ref: RuleReference, found: int) -> bool:
     """Write the first candidate that can go (disruption/singlenodeconsolidation.go); returns whether there is one."""
-    rows, ready = measure(own, work)
-    base = _unplaced(own, work.base)
+    own, work = referent(ref)
+    rows, ready = measure(ref)
+    base = _unplaced(ref, work.base)
     for i in range(found):
-        if _computed(own, work, rows, ready, base, i, 1):
+        if _computed(ref, rows, ready, base, i, 1):
             return True
     own.at.single_s = own.at.state_s
     return False
 
 
 @inlined_source
-def _still(own: Seen, work: RuleWork) -> bool:  # noqa: C901
+def _still(ref: RuleReference) -> bool:  # noqa: C901
     """Keep what is left of the plan when it is looked at again (disruption/validation.go); returns whether any is."""
+    own, work = referent(ref)
     at = own.at
-    allowed, found = _allowed(own), _candidates(own, work)
+    allowed, found = _allowed(own), _candidates(ref)
     if at.method == _EMPTY:
         left = 0
         for i in range(at.planned):
@@ -294,9 +303,9 @@ def _still(own: Seen, work: RuleWork) -> bool:  # noqa: C901
         number = own.nodes[NODE.plan, i]
         if number not in work.candidates[:found] or _is_empty(own, number):
             return False
-    rows, ready = measure(own, work)
-    base = _unplaced(own, work.base)
-    claims = _simulated(own, work, rows, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
+    rows, ready = measure(ref)
+    base = _unplaced(ref, work.base)
+    claims = _simulated(ref, rows, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
     if claims == FAILED or claims != at.replaces:
         return False
     if at.replaces:
@@ -309,20 +318,21 @@ def _still(own: Seen, work: RuleWork) -> bool:  # noqa: C901
 
 
 @outlined
-def _computed(own: Seen, work: RuleWork, rows: int, ready: int, base: int, first: int, count: int) -> bool:
+def _computed(ref: RuleReference, rows: int, ready: int, base: int, first: int, count: int) -> bool:
     """Write the plan to let `count` candidates go, for nothing or one cheaper node (disruption/consolidation.go).
 
     Returns whether there is one.
     """
+    own, work = referent(ref)
     at, price = own.at, 0.0
     for i in range(first, first + count):
         price += own.paid[work.candidates[i]]
-    claims = _simulated(own, work, rows, ready, base, work.candidates, first, count, price)
+    claims = _simulated(ref, rows, ready, base, work.candidates, first, count, price)
     if claims == FAILED:
         return False
     saved = price
     if claims:
-        new = _offered(own, work, first, count, price)
+        new = _offered(ref, first, count, price)
         if new == np.inf:
             return False
         saved = price - new
@@ -341,13 +351,14 @@ def _computed(own: Seen, work: RuleWork, rows: int, ready: int, base: int, first
 
 
 @outlined
-def _offered(own: Seen, work: RuleWork, first: int, count: int, price: float) -> float:  # noqa: C901
+def _offered(ref: RuleReference, first: int, count: int, price: float) -> float:  # noqa: C901
     """Write into `work.trial` which types, bought how, may take the place of candidates that cost `price` together.
 
     Spot for on-demand always where any type is, spot for spot only where asked. In place of several it is cheaper than
     each node whose type is among both: else that node had better stay and the others go (filterOutSameInstanceType).
     Returns the price of the first, inf where there is none.
     """
+    own, work = referent(ref)
     claim, listed, has_spot, on_demand = work.order[0], 0, False, False
     for i in range(first, first + count):
         on_demand |= own.nodes[NODE.spot, work.candidates[i]] == 0
@@ -387,9 +398,10 @@ def _offered(own: Seen, work: RuleWork, first: int, count: int, price: float) ->
 
 @inlined
 def _simulated(
-    own: Seen, work: RuleWork, rows: int, ready: int, base: int, numbers: Array, first: int, count: int, below: float,
-) -> int:  # fmt: skip
+    ref: RuleReference, rows: int, ready: int, base: int, numbers: Array, first: int, count: int, below: float
+) -> int:
     """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs; see `pack`."""
+    own, work = referent(ref)
     packed = base
     for row in range(rows):
         gone = False
@@ -416,15 +428,16 @@ def _simulated(
         work.ways[WAY.worst, kind] = own.offers[OFFER.worst, kind]
         work.ways[WAY.spot, kind] = own.offers[OFFER.spot, kind]
         work.ways[WAY.spot_worst, kind] = own.offers[OFFER.spot_worst, kind]
-    return pack(own, work, rows, ready, packed, 1, below)
+    return pack(ref, rows, ready, packed, 1, below)
 
 
 # ---- candidates ------------------------------------------------------------------------------------------------------
 
 
 @outlined
-def _candidates(own: Seen, work: RuleWork) -> int:
+def _candidates(ref: RuleReference) -> int:
     """Write the nodes that may go, those first that cost the most for what evicting their pods means."""
+    own, work = referent(ref)
     at, count = own.at, 0
     if np.isnan(own.terms.consolidate_after_s):
         return 0

@@ -22,6 +22,7 @@ from math import inf, nan
 
 import numpy as np
 
+from aaml.cluster.kernels import called
 from aaml.nodes import learned_rules as rules
 from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
@@ -88,7 +89,7 @@ class LearnedNodes:
         self._at["replaced"], self._at["replaced_too"] = [*map(names.index, self.replaced), -1, -1][:2]
         found = self._sold.seen(seen, self._at, self._terms)
         work = memory(found)
-        orders, count = rules.decide(found, work)
+        orders, count = called(rules.decide, found, work)
         self.replaced = tuple(
             names[number] for number in (self._at["replaced"], self._at["replaced_too"]) if number >= 0
         )

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from aaml.cluster.kernels import inlined, outlined, without_refcount
+from aaml.cluster.kernels import inlined, outlined, referent, without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.nodes.fit import allows, allows_node, pod_fits, reserve
 from aaml.nodes.rows import (
@@ -25,6 +25,7 @@ from aaml.nodes.rows import (
     Array,
     Number,
     Record,
+    RuleReference,
     RuleWork,
     Seen,
     blocked_pods,
@@ -87,18 +88,19 @@ def collect(at: Record, terms: Record, ready: int, pods: Array, pod_times: Array
 
 
 @without_refcount
-def decide(own: Seen, work: RuleWork) -> tuple[int, int]:
+def decide(ref: RuleReference) -> tuple[int, int]:
     """Buy or let nodes go, whichever it is time for; returns orders, and how many types of `work.bought` there are."""
+    own, _ = referent(ref)
     at, now_s = own.at, own.at.now_s
     if buy_s(at, own.terms) <= now_s:
         at.opened_s, at.latest_s = np.inf, -np.inf
-        bought = _buy(own, work)
+        bought = _buy(ref)
         if bought:
             return BUYS, bought
     if at.due_s > now_s:
         return NOTHING, 0
     at.due_s = now_s + own.terms.look_s
-    return _drain(own, work)
+    return _drain(ref)
 
 
 # ---- the load --------------------------------------------------------------------------------------------------------
@@ -123,28 +125,30 @@ def _add_load(at: Record, now_s: float) -> None:
 
 
 @outlined
-def _buy(own: Seen, work: RuleWork) -> int:
+def _buy(ref: RuleReference) -> int:
     """Write types for the pods that fit nowhere into `work.bought`; returns how many."""
-    rows, _, pods, missing = _measured(own, work)
+    own, work = referent(ref)
+    rows, _, pods, missing = _measured(ref)
     if missing == 0:
         return 0
     left = _without_row(work, work.packed, work.packed, pods)
     spare = own.terms.spare_value + own.terms.spare_growth * _growth(own.at)
     spare = min(max(spare, 0.0), 1.0)
-    return _types_for(own, work, rows, work.packed, left, spare, OFFER.powered, own.terms.largest_share)
+    return _types_for(ref, rows, work.packed, left, spare, OFFER.powered, own.terms.largest_share)
 
 
 @outlined
-def _measured(own: Seen, work: RuleWork) -> tuple[int, int, int, int]:
+def _measured(ref: RuleReference) -> tuple[int, int, int, int]:
     """Measure the nodes that stay, and place the pods that need a node on them, ready or not.
 
     Returns how many nodes there are, how many of them are ready, how many pods, and how many of these fit nowhere.
     """
+    own, work = referent(ref)
     pods = _unplaced(own, work.base)
-    rows, ready = _fitting(own, work, pods)
+    rows, ready = _fitting(ref, pods)
     _in_order(own, work, work.base, pods, work.packed)
     _begin_to_place(work, rows)
-    missing = _place(own, work, rows, work.packed, pods)
+    missing = _place(ref, rows, work.packed, pods)
     _keep_places(work, rows)
     return rows, ready, pods, missing
 
@@ -171,14 +175,15 @@ def _keep_places(work: RuleWork, rows: int) -> None:
 
 
 @inlined
-def _fitting(own: Seen, work: RuleWork, pods: int) -> tuple[int, int]:
+def _fitting(ref: RuleReference, pods: int) -> tuple[int, int]:
     """Measure the nodes that stay, and what their pods and the first `pods` of `work.base` are worth.
 
     Prices of CPU, memory and GPUs are the dual prices of the fluid bound for all that is asked for. Returns how many
     nodes there are, and how many of them are ready.
     """
+    own, work = referent(ref)
     at, cpu, memory, gpus = own.at, 0.0, 0.0, 0.0
-    rows, ready = measure_free(own, work)
+    rows, ready = measure_free(ref)
     for row in range(rows):
         kind = own.nodes[NODE.kind, work.numbers[row]]
         cpu += own.type_allocatable[kind, CPU_COLUMN] - work.free[row, CPU_COLUMN]
@@ -277,11 +282,12 @@ def _fullest(own: Seen, work: RuleWork, rows: int, pod: int, shape: Array) -> in
 
 
 @outlined
-def _place(own: Seen, work: RuleWork, rows: int, pods: Array, count: int) -> int:
+def _place(ref: RuleReference, rows: int, pods: Array, count: int) -> int:
     """Give pods one of the first `rows` each, in their order: the one that is then fullest, as MostAllocated does.
 
     Of equal rows it is the first. Writes `work.rows`, -1 for a pod without one; returns how many have none.
     """
+    own, work = referent(ref)
     missing = 0
     for k in range(count):
         shape = own.shapes[own.shape_of[pods[k]]]
@@ -306,8 +312,7 @@ def _without_row(work: RuleWork, pods: Array, left: Array, count: int) -> int:
 
 
 @outlined
-def _types_for(
-    own: Seen, work: RuleWork, first: int, pods: Array, count: int, spare: float, column: int, largest_share: float,
+def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: float, column: int, largest_share: float,
 ) -> int:  # fmt: skip
     """Write types for pods into `work.bought`, each the one with the most value for its price; returns how many.
 
@@ -315,6 +320,7 @@ def _types_for(
     `OFFER`. Types that are worth more than `largest_share` of the load are bought where no other fits. Pods that fit
     none are left out. Working memory is `work.left` from row `first` on, and `work.marked`.
     """
+    own, work = referent(ref)
     at, bought, waiting = own.at, 0, 0
     for k in range(count):
         work.marked[k] = _fits_a_type(own, pods[k])
@@ -395,14 +401,15 @@ def _empty_node(own: Seen, work: RuleWork, row: int, kind: int) -> None:
 
 
 @outlined
-def _drain(own: Seen, work: RuleWork) -> tuple[int, int]:  # noqa: C901
+def _drain(ref: RuleReference) -> tuple[int, int]:  # noqa: C901
     """Plan which nodes go now, or write what is bought for others to go; returns as `decide` does."""
+    own, _ = referent(ref)
     at, now_s = own.at, own.at.now_s
     at.planned, at.replaces = 0, 0
     if at.replaced >= 0 and _is_ready(own):
         first, second = at.replaced, at.replaced_too
         at.replaced, at.replaced_too = -1, -1
-        if _can_go(own, work, first, second):
+        if _can_go(ref, first, second):
             at.drained_s = now_s
             own.nodes[NODE.plan, 0], own.nodes[NODE.plan, 1] = first, second
             at.planned = 1 + (second >= 0)
@@ -421,10 +428,10 @@ def _drain(own: Seen, work: RuleWork) -> tuple[int, int]:  # noqa: C901
     released = _released(own)
     if now_s - at.drained_s < SETTLING_S or (at.nothing_s == at.changed_s and at.released == released):
         return NOTHING, 0
-    rows, ready, _, missing = _measured(own, work)
+    rows, ready, _, missing = _measured(ref)
     if missing:
         return NOTHING, 0
-    orders, bought = _moves(own, work, rows, ready)
+    orders, bought = _moves(ref, rows, ready)
     if orders == NOTHING:
         at.nothing_s, at.released = at.changed_s, released
     return orders, bought
@@ -471,8 +478,9 @@ def _released(own: Seen) -> int:
 
 
 @outlined
-def _can_go(own: Seen, work: RuleWork, first: Number, second: Number) -> bool:
+def _can_go(ref: RuleReference, first: Number, second: Number) -> bool:
     """Whether all pods of one or two nodes fit on others as things are now."""
+    own, _ = referent(ref)
     for number in (first, second):
         if number < 0:
             continue
@@ -480,8 +488,8 @@ def _can_go(own: Seen, work: RuleWork, first: Number, second: Number) -> bool:
             return False
         if kept_pods(own, number) > 0 or blocked_pods(own, number) > 0:
             return False
-    rows, ready, _, missing = _measured(own, work)
-    return missing == 0 and _move(own, work, rows, ready, first, second)
+    rows, ready, _, missing = _measured(ref)
+    return missing == 0 and _move(ref, rows, ready, first, second)
 
 
 @inlined
@@ -491,11 +499,12 @@ def _is_true(facts: Array, at: Number) -> bool:
 
 
 @outlined
-def _move(own: Seen, work: RuleWork, rows: int, ready: int, first: Number, second: Number) -> bool:
+def _move(ref: RuleReference, rows: int, ready: int, first: Number, second: Number) -> bool:
     """Place the pods of nodes that go on others that are ready, for good. Returns whether they fit; else not one is."""
+    own, work = referent(ref)
     pods = _pods_of(own, work, first, second)
     _leave_out(work, rows, ready, first, second)
-    if _place(own, work, rows, work.packed, pods):
+    if _place(ref, rows, work.packed, pods):
         return False
     _keep_places(work, ready)
     return True
@@ -526,17 +535,18 @@ def _leave_out(work: RuleWork, rows: int, ready: int, first: Number, second: Num
 
 
 @outlined
-def _moves(own: Seen, work: RuleWork, rows: int, ready: int) -> tuple[int, int]:
+def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
     """Plan the nodes whose pods fit on others, else write what is bought in place of one or two."""
+    own, work = referent(ref)
     at, hours, going, left = own.at, own.terms.horizon_s / HOUR_S, 0, 0
     for i in range(at.alive):
         going += own.nodes[NODE.deleting, own.nodes[NODE.alive, i]]
     allowed = math.ceil(own.terms.most_at_once * at.alive) - going
-    for i in range(_candidates(own, work, hours)):
+    for i in range(_candidates(ref, hours)):
         if at.planned >= allowed:
             break
         number = np.int64(work.candidates[i])
-        if _move(own, work, rows, ready, number, np.int64(-1)):
+        if _move(ref, rows, ready, number, np.int64(-1)):
             own.nodes[NODE.plan, at.planned] = number
             at.planned += 1
         else:
@@ -547,16 +557,17 @@ def _moves(own: Seen, work: RuleWork, rows: int, ready: int) -> tuple[int, int]:
         return DELETES_EACH, 0
     if allowed <= 0 or at.replaced >= 0:
         return NOTHING, 0
-    bought = _replacement(own, work, rows, ready, min(left, REPLACED), hours)
+    bought = _replacement(ref, rows, ready, min(left, REPLACED), hours)
     return (BUYS if bought else NOTHING), bought
 
 
 @outlined
-def _candidates(own: Seen, work: RuleWork, hours: float) -> int:
+def _candidates(ref: RuleReference, hours: float) -> int:
     """Write the nodes whose price for some hours is more than what moving their pods counts, the best first.
 
     `work.weights` are what moving their pods counts. Returns how many there are.
     """
+    own, work = referent(ref)
     at, count = own.at, 0
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
@@ -586,8 +597,9 @@ def _candidates(own: Seen, work: RuleWork, hours: float) -> int:
 
 
 @outlined
-def _replacement(own: Seen, work: RuleWork, rows: int, ready: int, nodes: int, hours: float) -> int:
+def _replacement(ref: RuleReference, rows: int, ready: int, nodes: int, hours: float) -> int:
     """Write the nodes to buy in place of one or two that save the most, if any save enough; returns how many."""
+    own, work = referent(ref)
     at, most, best = own.at, 0.0, 0
     for both in range(2):
         for i in range(nodes):
@@ -597,7 +609,7 @@ def _replacement(own: Seen, work: RuleWork, rows: int, ready: int, nodes: int, h
                 if both:
                     price += own.paid[second]
                     cost += work.weights[j]
-                count = _in_place_of(own, work, rows, ready, first, second)
+                count = _in_place_of(ref, rows, ready, first, second)
                 new = _price(own, work, count)
                 gain = (price - new) * hours - new * LAUNCH_S / HOUR_S - cost
                 if count and price - new > own.terms.margin * price and gain > most:
@@ -620,26 +632,27 @@ def _price(own: Seen, work: RuleWork, count: int) -> float:
 
 
 @outlined
-def _in_place_of(own: Seen, work: RuleWork, rows: int, ready: int, first: Number, second: Number) -> int:
+def _in_place_of(ref: RuleReference, rows: int, ready: int, first: Number, second: Number) -> int:
     """Write types for the pods of nodes that go, as far as they do not fit on others: one, or cheaper several.
 
     Returns how many; 0 where pods fit no type, or would not fit once a scheduler puts each on the node that is then
     fullest.
     """
+    own, work = referent(ref)
     pods = _pods_of(own, work, first, second)
     _leave_out(work, rows, ready, first, second)
-    _place(own, work, rows, work.packed, pods)
+    _place(ref, rows, work.packed, pods)
     left = _without_row(work, work.packed, work.base, pods)
     one = _one_for_all(own, work, rows, left)
-    several = _types_for(own, work, rows, work.base, left, 0.0, OFFER.price, 1.0)
+    several = _types_for(ref, rows, work.base, left, 0.0, OFFER.price, 1.0)
     if one >= 0 and (several == 0 or own.offers[OFFER.price, one] <= _price(own, work, several)):
-        if _take(own, work, rows, ready, first, second, pods, one, 0):
+        if _take(ref, rows, ready, first, second, pods, one, 0):
             work.bought[0] = one
             return 1
         one = -1
-    if several and _take(own, work, rows, ready, first, second, pods, -1, several):
+    if several and _take(ref, rows, ready, first, second, pods, -1, several):
         return several
-    if one >= 0 and _take(own, work, rows, ready, first, second, pods, one, 0):
+    if one >= 0 and _take(ref, rows, ready, first, second, pods, one, 0):
         work.bought[0] = one
         return 1
     return 0
@@ -657,13 +670,13 @@ def _one_for_all(own: Seen, work: RuleWork, spot: int, count: int) -> int:
 
 
 @outlined
-def _take(
-    own: Seen, work: RuleWork, rows: int, ready: int, first: Number, second: Number, pods: int, one: int, several: int,
+def _take(ref: RuleReference, rows: int, ready: int, first: Number, second: Number, pods: int, one: int, several: int,
 ) -> bool:  # fmt: skip
     """Whether all pods of nodes that go find a place on the others and on new nodes.
 
     New are a node of the type `one`, or those of the first `several` of `work.bought`.
     """
+    own, work = referent(ref)
     _leave_out(work, rows, ready, first, second)
     new = several if one < 0 else 1
     for k in range(new):
@@ -671,4 +684,4 @@ def _take(
         work.numbers[rows + k] = kind - own.terms.kinds
         _offer(own, work, rows + k, kind)
         _empty_node(own, work, rows + k, kind)
-    return _place(own, work, rows + new, work.packed, pods) == 0
+    return _place(ref, rows + new, work.packed, pods) == 0

@@ -8,7 +8,7 @@ Pods that ask for more than resources (labels, other pods, ports, volumes) are p
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import call_packer, inlined, outlined
+from aaml.cluster.kernels import call_packer, inlined, outlined, referent
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.nodes.fit import allows, allows_node, pod_fits, reserve
 from aaml.nodes.rows import (
@@ -19,6 +19,7 @@ from aaml.nodes.rows import (
     TRAIT,
     Array,
     Number,
+    RuleReference,
     RuleWork,
     Seen,
     measure_free,
@@ -56,12 +57,13 @@ def put_in_order(own: Seen, pods: Array, count: int, pod: int) -> int:
 
 
 @outlined
-def measure(own: Seen, work: RuleWork) -> tuple[int, int]:
+def measure(ref: RuleReference) -> tuple[int, int]:
     """Measure the nodes that are not on their way out (`measure_free`), and which of them are consolidatable.
 
     Those are that are not busy. Returns how many there are, and how many of them are ready.
     """
-    rows, ready = measure_free(own, work)
+    own, work = referent(ref)
+    rows, ready = measure_free(ref)
     for row in range(rows):
         work.consolidatable[row] = row >= ready or not is_busy(own, work.numbers[row])
     return rows, ready
@@ -81,7 +83,7 @@ def is_busy(own: Seen, number: int) -> bool:
 
 
 @outlined
-def pack(own: Seen, work: RuleWork, rows: int, ready: int, pods: int, moving: int, below: float) -> int:  # noqa: C901
+def pack(ref: RuleReference, rows: int, ready: int, pods: int, moving: int, below: float) -> int:  # noqa: C901
     """Pack the first `pods` of `work.packed` on the first `rows`; `work.left` and `work.gpu_left` are overwritten.
 
     Returns how many claims there are, in `work.order`. A pod that fits no type is left out. Where pods are `moving`,
@@ -89,6 +91,7 @@ def pack(own: Seen, work: RuleWork, rows: int, ready: int, pods: int, moving: in
     no place on a node that is ready or a claim, there is more than one claim, or the claim has no type that costs less
     than `below`. `work.used` says which nodes were given pods.
     """
+    own, work = referent(ref)
     if own.at.packer:
         return call_packer(own.at.packer, rows, ready, pods, moving)
     claims = 0

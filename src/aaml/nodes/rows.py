@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, inlined, outlined
+from aaml.cluster.kernels import Reference, columns, inlined, outlined, referent
 from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
 
@@ -236,6 +236,8 @@ class RuleWork(NamedTuple):
     ways: Array
 
 
+RuleReference = Reference[tuple[Seen, RuleWork]]
+"""What rules are asked about, as they hand it on."""
 _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
     "free": (_I, "LR"), "left": (_I, "LR"), "gpu_free": (_I, "LJ"), "gpu_left": (_I, "LJ"), "numbers": (_S, "L"),
@@ -249,12 +251,13 @@ WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
 
 
 @outlined
-def measure_free(own: Seen, work: RuleWork) -> tuple[int, int]:
+def measure_free(ref: RuleReference) -> tuple[int, int]:
     """Measure the nodes that are not on their way out, those that are ready first and then by name.
 
     Writes `work.numbers`, and what is left of them into `work.free` and `work.gpu_free`. Returns how many there are,
     and how many of them are ready.
     """
+    own, work = referent(ref)
     at, count, ready = own.at, 0, 0
     for in_making in range(2):
         for i in range(at.alive):
