@@ -116,3 +116,7 @@ def test_pods_are_named_by_a_trace_a_list_or_yaml(tmp_path: Path, monkeypatch: p
         pods_like("large")
     with pytest.raises(UserError, match="a YAML file or a folder of them"):
         pods_like(str(tmp_path / "missing.yaml"))
+    service = tmp_path / "service.yaml"
+    service.write_text("{apiVersion: v1, kind: Service, metadata: {name: web}}")
+    with pytest.raises(UserError, match=r"expected a file with pods or workloads such as Deployments \(it has Service"):
+        pods_like(str(service))

@@ -103,9 +103,13 @@ def pods_like(spec: str) -> tuple[Pod, ...]:
     path = Path(spec)
     if path.suffix == ".csv" and path.is_file():
         return read_pods(path)
-    if path.suffix or path.exists():
-        return tuple(load([path]).pods)
-    return load_pods(spec)
+    if not (path.suffix or path.exists()):
+        return load_pods(spec)
+    found = load([path])
+    if not found.pods:
+        kinds = f" (it has {', '.join(sorted(found.passed_over))})" if found.passed_over else ""
+        raise bad_value("expected-pods", spec, f"a file with pods or workloads such as Deployments{kinds}")
+    return tuple(found.pods)
 
 
 def _take(
