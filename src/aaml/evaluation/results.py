@@ -17,7 +17,7 @@ from aaml.evaluation.page import written
 from aaml.evaluation.ranking import rank
 from aaml.evaluation.run_spec import RunSpec, find_attempt, read_run_specs, write_run_specs
 from aaml.extras import lazily
-from aaml.files import append_row, whole_lines, write_text
+from aaml.files import append_row, whole_lines, write_bytes, write_text
 from aaml.sim.metrics import METRICS, find_metric
 from aaml.sim.tasks import find_task
 
@@ -217,9 +217,19 @@ class ResultFile:
         append_row(self.path, row)
 
     def known(self) -> Results | None:
-        """Return what is there, None where no run is."""
+        """Return what is there, None where no run is; without a last row that lacks its end.
+
+        Half of the number or hash at its end looks like a whole one. What is left out is run again.
+        """
+        self._cut()
         there = self.path.exists() and whole_lines(self.path).count("\n") > 1
         return Results.read(self.path.parent) if there else None
+
+    def _cut(self) -> None:
+        ended, newline, rest = (self.path.read_bytes() if self.path.is_file() else b"").rpartition(b"\n")
+        if rest:
+            _log.warning("%s: its last row lacks its end, and is left out", self.path)
+            write_bytes(self.path, ended + newline, field="out")
 
     def settle(self) -> None:
         """Leave the last run alone where a policy was evaluated on a seed more than once."""

@@ -201,6 +201,17 @@ def test_an_evaluation_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch, cap
     assert Results.read(cut).frame()[columns].equals(Results.read(whole).frame()[columns])
 
 
+def test_a_row_that_was_cut_off_within_its_last_cell_is_run_again(tmp_path: Path) -> None:
+    evaluated(tmp_path, "random", "mine=least-variance")
+    file = tmp_path / "results.csv"
+    whole, before = file.read_bytes(), Results.read(tmp_path).frame()
+    for lost in (1, 4, 13):  # the line's end, a part of the policy's hash, all of it
+        file.write_bytes(whole[:-lost])
+        assert evaluated(tmp_path, "random", "mine=least-variance", more=("--resume",)) == 0
+        columns = ["policy", "seed", "mean_variance", "policy_sha256"]
+        assert Results.read(tmp_path).frame()[columns].equals(before[columns])
+
+
 def test_results_show_themselves_and_survive_a_folder(tmp_path: Path) -> None:
     results = evaluate(POLICIES, "balance", (1, 2), 3, pods=30, progress=False)
     assert (
