@@ -104,12 +104,12 @@ def at_work(name: str, cluster: KwokCluster) -> Iterator[str]:
 
 def variance(api: Transport, nodes: list[Node]) -> float:
     """Return the variance of use now, as the API server's pods tell it."""
-    place = {node.name: row for row, node in enumerate(nodes)}
+    place = {node.name: node_index for node_index, node in enumerate(nodes)}
     used = np.zeros((len(nodes), 2))
     for item in json.loads(api.request("GET", f"{PODS}?resourceVersion=0"))["items"]:
-        if (row := place.get(item["spec"].get("nodeName", ""))) is not None:
+        if (node_index := place.get(item["spec"].get("nodeName", ""))) is not None:
             pod = pod_from_json(item)
-            used[row] += pod.request(CPU), pod.request(MEMORY)
+            used[node_index] += pod.request(CPU), pod.request(MEMORY)
     there = np.array([(node.allocatable[CPU], node.allocatable[MEMORY]) for node in nodes])
     return float((used / there).var(axis=0).mean())
 

@@ -45,7 +45,7 @@ def cluster(runs: int) -> None:
     """Decisions a second: arrivals, departures, filters, binds and time averages of the balance task included."""
     for nodes in (10, 100, 1000):
         pods = 5000
-        print(f"{nodes:>5} nodes  {'bare first row':<16} {best(runs, lambda: _bare(nodes, pods)):>10,.0f} decisions/s")  # noqa: B023
+        print(f"{nodes:>5} nodes  {'bare first node':<16} {best(runs, lambda: _bare(nodes, pods)):>10,.0f} decisions/s")  # noqa: B023
         for policy in POLICIES:
             speed = best(runs, lambda: _loop(nodes, pods, policy))  # noqa: B023
             print(f"{nodes:>5} nodes  {policy:<16} {speed:>10,.0f} decisions/s (loop and balance reward)")

@@ -48,7 +48,7 @@ class Rig:
         mask = self.cluster.feasible(pod)
         assert mask.dtype == np.bool_
         assert mask.shape == (len(self.cluster.state),)
-        return {self.cluster.state.names[row] for row in np.flatnonzero(mask)}
+        return {self.cluster.state.names[node_index] for node_index in np.flatnonzero(mask)}
 
     def place(self, pod: Pod, node: str) -> None:
         assert self.cluster.bind(pod, self.node(node)) == node
@@ -104,10 +104,10 @@ def test_pods_come_once_each(rig):
 def test_a_bound_pod_counts_from_the_decision_on(rig):
     got = rig(small("a"), small("b"))
     pod = take(got.cluster)
-    row = got.node(WORKERS[4])
-    before = got.cluster.state.requested[row].copy()
-    got.cluster.bind(pod, row)
-    grown = got.cluster.state.requested[row] - before
+    node_index = got.node(WORKERS[4])
+    before = got.cluster.state.requested[node_index].copy()
+    got.cluster.bind(pod, node_index)
+    grown = got.cluster.state.requested[node_index] - before
     assert dict(zip(got.cluster.state.resources, grown.tolist(), strict=True)) == {
         **dict.fromkeys(got.cluster.state.resources, 0), "cpu": 100, "memory": GI // 16, "pods": 1,
     }  # fmt: skip

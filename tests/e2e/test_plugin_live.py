@@ -217,9 +217,9 @@ def test_pods_share_gpus_on_the_nodes_and_devices_that_python_chooses(
             continue
         context = Context(state, waits, mask, spec_of(policy))
         scores = np.where(mask, policy.scores(context), -np.inf)
-        row = state.index[verdict.node]
-        assert scores[row] >= scores.max() - NEAR, (number, scores)  # equal nodes come in another order there
-        chosen = policy.take(np.where(np.arange(len(mask)) == row, scores, -np.inf), context)
+        node_index = state.index[verdict.node]
+        assert scores[node_index] >= scores.max() - NEAR, (number, scores)  # equal nodes come in another order there
+        chosen = policy.take(np.where(np.arange(len(mask)) == node_index, scores, -np.inf), context)
         state.upsert_pod(replace(waits, node_name=verdict.node), chosen.gpus)
         devices = state.placements[waits.uid].gpus
         assert verdict.pod["metadata"]["annotations"]["alibabacloud.com/gpu-index"] == "-".join(map(str, devices))

@@ -203,7 +203,7 @@ def compare_decision(
     pod = bench.pod(verdict.pod, node_name="", nominated_node="", gates=())
     context = f"seed {seed}, {json.dumps(manifest)}"
     ours = feasible(state, pod)
-    names = {state.names[row] for row in np.flatnonzero(ours.mask)}
+    names = {state.names[node_index] for node_index in np.flatnonzero(ours.mask)}
     if huge:
         tally.compare("huge amounts: nodes feasible here only", sorted(names - verdict.passed), [], context)
         ours.message(preemption.attempt(state, pod, verdict=ours).message)
@@ -226,7 +226,7 @@ def _compare_verdicts(
     context: str,
     config: KubeSchedulerConfig = DEFAULT,
 ) -> None:
-    names = {state.names[row] for row in np.flatnonzero(ours.mask)}
+    names = {state.names[node_index] for node_index in np.flatnonzero(ours.mask)}
     tally.compare("feasible nodes", sorted(names), sorted(verdict.passed), context)
     if verdict.message.startswith(_GAVE_UP_SCORING):
         tally.count("given up by kube-scheduler while scoring")
@@ -336,14 +336,17 @@ def _compare_scores(
     context: str,
     config: KubeSchedulerConfig,
 ) -> None:
-    rows = {state.names[row]: int(row) for row in np.flatnonzero(mask)}
+    indices = {state.names[node_index]: int(node_index) for node_index in np.flatnonzero(mask)}
     found = plugin_scores(state, pod, mask, config)
     total = sum((score * config.weights[plugin] for plugin, score in found.items()), np.zeros(len(mask), np.int64))
     for plugin, weight in config.weights.items():
-        ours = {name: int(found[plugin][row]) * weight if plugin in found else 0 for name, row in rows.items()}
-        theirs = verdict.scores.get(plugin, dict.fromkeys(rows, 0))
+        ours = {
+            name: int(found[plugin][node_index]) * weight if plugin in found else 0
+            for name, node_index in indices.items()
+        }
+        theirs = verdict.scores.get(plugin, dict.fromkeys(indices, 0))
         tally.compare(f"score of {plugin}", ours, theirs, context)
-    totals = {name: int(total[row]) for name, row in rows.items()}
+    totals = {name: int(total[node_index]) for name, node_index in indices.items()}
     tally.compare("total score", totals, verdict.totals, context)
     best = {name for name, score in totals.items() if score == max(totals.values())}
     tally.compare("chosen node is among our best", verdict.node in best, True, context)

@@ -35,11 +35,11 @@ def pod(
 def cluster(nodes: Iterable[Node], used: Iterable[tuple[int, int, int]] = (), **placed: Sequence[Pod]) -> ClusterState:
     """Return the state of a cluster where pods run already.
 
-    They are given as (row, milli-cores, bytes) in `used`, or as pods by the name of their node in `placed`.
+    They are given as (node_index, milli-cores, bytes) in `used`, or as pods by the name of their node in `placed`.
     """
     state = ClusterState(nodes)
-    for number, (row, cpu, memory) in enumerate(used):
-        state.assume(pod(f"used{number}", cpu, memory), state.names[row])
+    for number, (node_index, cpu, memory) in enumerate(used):
+        state.assume(pod(f"used{number}", cpu, memory), state.names[node_index])
     for name, pods in placed.items():
         for each in pods:
             state.upsert_pod(replace(each, node_name=name))
@@ -47,6 +47,6 @@ def cluster(nodes: Iterable[Node], used: Iterable[tuple[int, int, int]] = (), **
 
 
 def context(state: ClusterState, pod: Pod, mask: Sequence[int] | None = None, **fields: Any) -> Context:
-    """Return the decision of where `pod` goes; `mask` says which rows are feasible, all of them by default."""
-    rows = np.ones(len(state), dtype=bool) if mask is None else np.array(mask, dtype=bool)
-    return Context(state, pod, rows, **fields)
+    """Return the decision of where `pod` goes; `mask` says which nodes are feasible, all of them by default."""
+    feasible = np.ones(len(state), dtype=bool) if mask is None else np.array(mask, dtype=bool)
+    return Context(state, pod, feasible, **fields)

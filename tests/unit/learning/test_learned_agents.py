@@ -34,13 +34,15 @@ def quick(kind, **others):
 
 
 def train(agent, make, start, stop):
-    """Reward the row with the smallest fourth pair feature; returns the actions."""
+    """Reward the node with the smallest fourth pair feature; returns the actions."""
     actions = []
     for i in range(start, stop):
         now, following = make.random(8, i), make.random(8, i + 1)
-        row = agent.act(context(now)).node_index
-        actions.append(row)
-        agent.observe(Transition(now, row, float(1.0 - now.pairs[row, 3]), following, truncated=i % 10 == 9))
+        node_index = agent.act(context(now)).node_index
+        actions.append(node_index)
+        agent.observe(
+            Transition(now, node_index, float(1.0 - now.pairs[node_index, 3]), following, truncated=i % 10 == 9)
+        )
         agent.learn()
     return actions
 

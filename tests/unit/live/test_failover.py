@@ -87,19 +87,19 @@ def test_players_who_begin_later_own_less_and_the_first_ones_leave() -> None:
 
 
 class Chooses:
-    """A policy that puts every pod on one row."""
+    """A policy that puts every pod on one node."""
 
     name = "chooses"
 
-    def __init__(self, row: int) -> None:
-        self.row = row
+    def __init__(self, node_index: int) -> None:
+        self.node_index = node_index
 
     def act(self, _context) -> Decision:
-        return Decision(self.row)
+        return Decision(self.node_index)
 
 
 def compare(reward: str, times: int, caplog=None) -> str | None:
-    """Compare choosing row 0 with choosing row 1, on a cluster whose first node is the fuller one."""
+    """Compare choosing node 0 with choosing node 1, on a cluster whose first node is the fuller one."""
     cluster = make.cluster(make.nodes(2))
     cluster.assume(make.pod("there", cpu=1000), cluster.names[0])
     failover = Failover(Chooses(1), make_reward(reward), share=float("inf"))
@@ -121,13 +121,13 @@ def test_a_reward_that_no_choice_changes_replaces_nobody() -> None:
 
 
 @register_reward("test-far")
-def far(_context, row):
-    return -50.0 if row == 0 else -40.0
+def far(_context, node_index):
+    return -50.0 if node_index == 0 else -40.0
 
 
 @register_reward("test-far-and-known")
-def known(_context, row):
-    return -50.0 if row == 0 else -40.0
+def known(_context, node_index):
+    return -50.0 if node_index == 0 else -40.0
 
 
 known.range = (-60.0, 0.0)  # type: ignore[attr-defined]

@@ -149,22 +149,24 @@ class Nonsense:
 
     name = "nonsense"
 
-    def __init__(self, row):
-        self._row = row
+    def __init__(self, node_index):
+        self._node_index = node_index
 
     def act(self, context):
-        if self._row is None:
+        if self._node_index is None:
             raise ZeroDivisionError("no answer")
-        return Decision(self._row)
+        return Decision(self._node_index)
 
     def scores(self, context):
         raise ZeroDivisionError("no scores")
 
 
-@pytest.mark.parametrize("row", [float("nan"), np.float64("nan"), 7, None])
-def test_a_policy_that_answers_nonsense_is_replaced_from_the_first_pod_on_and_what_is_explained_says_so(row, tmp_path):
+@pytest.mark.parametrize("node_index", [float("nan"), np.float64("nan"), 7, None])
+def test_a_policy_that_answers_nonsense_is_replaced_from_the_first_pod_on_and_what_is_explained_says_so(
+    node_index, tmp_path
+):
     run = SchedulerRun(
-        PolicySource(lambda: Nonsense(row)),
+        PolicySource(lambda: Nonsense(node_index)),
         SchedulerSettings(explain=True, records=False),
         cluster=cluster_with(make.pod("a")),
         folders=folders(tmp_path),

@@ -240,4 +240,4 @@ def test_rows_of_a_mask_follow_the_nodes_wherever_their_rows_are(cluster):
     plugin.changes(gone_nodes=["n0", "n5"])
     plugin.choose(make.pod("a"), "n39", ["n3", "n39"])  # again: it was not bound
     pod = cluster.next_pod(10.0)
-    assert [cluster.state.names[row] for row in np.flatnonzero(cluster.feasible(pod))] == ["n3", "n39"]
+    assert [cluster.state.names[node_index] for node_index in np.flatnonzero(cluster.feasible(pod))] == ["n3", "n39"]

@@ -142,8 +142,8 @@ def _context(seed=3):
     for _ in range(40):
         pod = cluster.next_pod(0.0)
         context = SchedulingCycle(cluster).begin(pod)
-        row = int(np.flatnonzero(context.mask)[0])
-        cluster.bind(pod, row)
+        node_index = int(np.flatnonzero(context.mask)[0])
+        cluster.bind(pod, node_index)
     return SchedulingCycle(cluster).begin(cluster.next_pod(0.0))
 
 

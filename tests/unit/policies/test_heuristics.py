@@ -13,10 +13,10 @@ from support.make import GIB
 
 
 def context(sizes, used=(), pod=None, mask=None, gpus=()):
-    """A context of nodes with (cpu, GiB) sizes; `used` places (row, cpu, GiB) pods."""
+    """A context of nodes with (cpu, GiB) sizes; `used` places (node_index, cpu, GiB) pods."""
     gpus = gpus or [0] * len(sizes)
     nodes = [make.node(f"n{i}", cpu, gib * GIB, gpus=gpus[i]) for i, (cpu, gib) in enumerate(sizes)]
-    state = make.cluster(nodes, [(row, cpu, gib * GIB) for row, cpu, gib in used])
+    state = make.cluster(nodes, [(node_index, cpu, gib * GIB) for node_index, cpu, gib in used])
     return make.context(state, pod or make.pod(cpu=1000), mask)
 
 
@@ -39,12 +39,12 @@ def test_least_variance_scores_the_change_of_the_variance():
     score = scores.least_variance(situation)
     cpu, memory = np.array([0.25, 0.125, 0.75]), np.array([0.25, 0.5, 0.0625])
     before = cpu.var() + memory.var()
-    for row, (size_cpu, size_gib) in enumerate(sizes):
+    for node_index, (size_cpu, size_gib) in enumerate(sizes):
         cpu_after, memory_after = cpu.copy(), memory.copy()
-        cpu_after[row] += 1000 / size_cpu
-        memory_after[row] += 1 / size_gib
+        cpu_after[node_index] += 1000 / size_cpu
+        memory_after[node_index] += 1 / size_gib
         change = 3 * (cpu_after.var() + memory_after.var() - before)
-        assert score[row] == pytest.approx(-1e4 * change)
+        assert score[node_index] == pytest.approx(-1e4 * change)
 
 
 def test_alphaevolves_heuristic_by_hand():
@@ -111,9 +111,9 @@ def test_round_robin_goes_round_and_skips():
 def test_random_is_uniform_over_feasible_rows_and_seeded():
     situation = context([(4000, 8)] * 4, mask=[1, 0, 1, 1])
     policy, twin = (make_policy("random", PolicyOptions(seed=4)) for _ in range(2))
-    rows = [policy.act(situation).node_index for _ in range(3000)]
-    assert rows == [twin.act(situation).node_index for _ in range(3000)]
-    counts = np.bincount(rows, minlength=4)
+    chosen = [policy.act(situation).node_index for _ in range(3000)]
+    assert chosen == [twin.act(situation).node_index for _ in range(3000)]
+    counts = np.bincount(chosen, minlength=4)
     assert counts[1] == 0
     assert np.abs(counts[[0, 2, 3]] - 1000).max() < 130  # five standard deviations of a binomial
 

@@ -255,15 +255,15 @@ def test_zones_take_turns():
 
 
 def test_the_search_goes_on_where_it_stopped():
-    rows, start = search(np.ones(10, dtype=bool), np.arange(10), 8, 3)
-    assert rows.tolist() == [8, 9, 0]
+    found, start = search(np.ones(10, dtype=bool), np.arange(10), 8, 3)
+    assert found.tolist() == [8, 9, 0]
     assert start == 1
     mask = np.array([False, True, False, True, True])
-    rows, start = search(mask, np.arange(5), 0, 2)
-    assert rows.tolist() == [1, 3]
+    found, start = search(mask, np.arange(5), 0, 2)
+    assert found.tolist() == [1, 3]
     assert start == 4
-    rows, start = search(mask, np.arange(5), 2, 3)
-    assert rows.tolist() == [3, 4, 1]
+    found, start = search(mask, np.arange(5), 2, 3)
+    assert found.tolist() == [3, 4, 1]
     assert start == 2
 
 

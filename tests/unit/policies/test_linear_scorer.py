@@ -21,7 +21,7 @@ from support.nodes_to_buy import LARGE, SMALL
 
 def cluster(*used: tuple[int, int]) -> ClusterState:
     """Nodes of 10 cores and 100 GiB with (cores, GiB) used by one pod each; (0, 0): empty."""
-    pods = [(row, cpu * 1000, memory * GIB) for row, (cpu, memory) in enumerate(used) if cpu or memory]
+    pods = [(node_index, cpu * 1000, memory * GIB) for node_index, (cpu, memory) in enumerate(used) if cpu or memory]
     return make.cluster(make.nodes(len(used), 10_000, 100 * GIB), pods)
 
 

@@ -56,12 +56,12 @@ class ScriptedCluster:
     def feasible(self, pod: Pod) -> np.ndarray:
         return np.array([pod.request("cpu") <= 1000, pod.request("cpu") <= 1000])
 
-    def bind(self, pod: Pod, row: int, gpus: tuple[int, ...] | None = None) -> str:
-        self.state.assume(pod, self.state.names[row], gpus)
+    def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
+        self.state.assume(pod, self.state.names[node_index], gpus)
         self.calls.append(("bind", pod.name))
-        result = BindResult(pod, self.state.names[row], self._fates.get(pod.name, "bound"))
+        result = BindResult(pod, self.state.names[node_index], self._fates.get(pod.name, "bound"))
         (self._flying if pod.name in self._late else self._results).append(result)
-        return self.state.names[row]
+        return self.state.names[node_index]
 
     def reject(self, pod: Pod) -> None:
         self.calls.append(("reject", pod.name))
@@ -83,14 +83,14 @@ class ScriptedCluster:
 
 
 class ChosenNode:
-    """A reward that is the row itself, so that a test can tell steps apart."""
+    """A reward that is the node's index itself, so that a test can tell steps apart."""
 
     def before(self, context: Context) -> None:
         assert context.pod.uid not in context.state.placements
 
-    def after(self, context: Context, row: int) -> float:
+    def after(self, context: Context, node_index: int) -> float:
         assert context.pod.uid in context.state.placements
-        return float(row)
+        return float(node_index)
 
 
 class Learner:
@@ -98,8 +98,8 @@ class Learner:
 
     name = "learner"
 
-    def __init__(self, rows: Sequence[int | None]) -> None:
-        self.rows = deque(rows)
+    def __init__(self, choices: Sequence[int | None]) -> None:
+        self.choices = deque(choices)
         self.seen: list[Transition] = []
         self.known: list[int] = []  # how many steps had been seen at each decision
 
@@ -108,7 +108,7 @@ class Learner:
 
     def act(self, context: Context) -> Decision:
         self.known.append(len(self.seen))
-        return Decision(self.rows.popleft())
+        return Decision(self.choices.popleft())
 
     def observe(self, transition: Transition) -> None:
         self.seen.append(transition)
@@ -175,7 +175,7 @@ def test_a_step_is_learned_from_before_the_decision_that_follows_it() -> None:
 @pytest.mark.parametrize(
     ("status", "reward"),
     [
-        ("bound", 1.0),  # the reward of the placement: the row
+        ("bound", 1.0),  # the reward of the placement: the node's index
         ("shadow", 1.0),
         ("gone", 1.0),  # nobody's fault
         ("conflict", -1.0),  # none of the good that was promised, and one unit less

@@ -15,12 +15,12 @@ def two_racks() -> ClusterState:
     return make.cluster([*nodes, make.node("master", 1000, labels={CONTROL_PLANE_LABEL: "", "rack": "r0"})])
 
 
-def reward_of(name: str, state: ClusterState, pod: Pod, row: int) -> float:
+def reward_of(name: str, state: ClusterState, pod: Pod, node_index: int) -> float:
     reward = make_reward(name)
     context = make.context(state, pod)
     reward.before(context)
-    state.assume(pod, state.names[row])
-    return reward.after(context, row)
+    state.assume(pod, state.names[node_index])
+    return reward.after(context, node_index)
 
 
 def test_use_is_counted_by_rack_and_the_control_plane_is_no_capacity() -> None:
@@ -31,10 +31,10 @@ def test_use_is_counted_by_rack_and_the_control_plane_is_no_capacity() -> None:
 
 def test_rack_spread_rewards_the_emptier_rack_whatever_the_node() -> None:
     # Use (0.25, 0): deviation 0.125. Into r1: (0.25, 0.25), deviation 0; into r0: (0.5, 0), deviation 0.25.
-    for row, expected in ((2, 0.125), (3, 0.125), (0, -0.125)):
+    for node_index, expected in ((2, 0.125), (3, 0.125), (0, -0.125)):
         state = two_racks()
         state.assume(Pod("a", requests={"cpu": 500}), "n1")
-        value = reward_of("rack-spread", state, Pod("b", requests={"cpu": 500}), row)
+        value = reward_of("rack-spread", state, Pod("b", requests={"cpu": 500}), node_index)
         assert value == pytest.approx(expected * 2 / (500 / 2000))
 
 

@@ -63,10 +63,12 @@ def test_what_remains_is_kept_current_while_pods_nodes_and_knowledge_come_and_go
             state.upsert_node(nodes(5)[4])
     expected, until_s = np.zeros((len(state), 3)), np.zeros(len(state))
     for placement in state.placements.values():
-        row, age_s = state.index[placement.node_name], 150.0 - placement.since_s
-        until_s[row] = max(until_s[row], model.remaining_s(placement.pod, age_s))
+        node_index, age_s = state.index[placement.node_name], 150.0 - placement.since_s
+        until_s[node_index] = max(until_s[node_index], model.remaining_s(placement.pod, age_s))
         for h, horizon_s in enumerate(HORIZONS_S.tolist()):
-            expected[row, h] += round(placement.pod.request("cpu") * model.survival(placement.pod, age_s, horizon_s))
+            expected[node_index, h] += round(
+                placement.pod.request("cpu") * model.survival(placement.pod, age_s, horizon_s)
+            )
     load, empty_s = view.remaining(150.0)
     assert load[:, :, 0].tolist() == expected.tolist()
     assert empty_s == pytest.approx(until_s)

@@ -14,30 +14,30 @@ from support import make
 
 
 def cluster(used=(), nodes=3, gpus=0):
-    """Nodes of 1 core and 1,000 bytes; `used` tells (row, milli-cores, bytes) of pods."""
+    """Nodes of 1 core and 1,000 bytes; `used` tells (node_index, milli-cores, bytes) of pods."""
     return make.cluster(make.nodes(nodes, 1000, 1000, gpus=gpus), used)
 
 
-def give(reward, state, row, pod=None, mask=None, **more):
-    """Return the reward of placing the pod on the row."""
+def give(reward, state, node_index, pod=None, mask=None, **more):
+    """Return the reward of placing the pod on the node."""
     context = make.context(state, pod or make.pod("p", 100, 100), mask, **more)
     reward.before(context)
-    state.assume(context.pod, state.names[row])
-    return reward.after(context, row)
+    state.assume(context.pod, state.names[node_index])
+    return reward.after(context, node_index)
 
 
 def test_balance_is_the_scaled_fall_of_the_variance():
     used = [(0, 300, 100), (1, 100, 500)]
-    for row in range(3):
+    for node_index in range(3):
         state = cluster(used)
         before = 3 * (np.var([0.3, 0.1, 0]) + np.var([0.1, 0.5, 0]))
         cpu, memory = np.array([0.3, 0.1, 0.0]), np.array([0.1, 0.5, 0.0])
-        cpu[row] += 0.1
-        memory[row] += 0.2
+        cpu[node_index] += 0.1
+        memory[node_index] += 0.2
         after = 3 * (cpu.var() + memory.var())
         asked, spread = sqrt(0.1**2 + 0.2**2), sqrt(before / 3)
         pod = make.pod("p", 100, 200)
-        assert give(make_reward("balance"), state, row, pod) == pytest.approx(
+        assert give(make_reward("balance"), state, node_index, pod) == pytest.approx(
             (before - after) / (asked * (spread + asked))
         )
 
@@ -78,9 +78,12 @@ def test_seed_a_as_written():
 
 
 def test_seed_a_corrected_depends_on_state_and_action_alone():
-    def of(row):
+    def of(node_index):
         return give(
-            make_reward("seed-a-corrected"), cluster([(0, 400, 0)], nodes=2), row, Pod("p", requests={"cpu": 200})
+            make_reward("seed-a-corrected"),
+            cluster([(0, 400, 0)], nodes=2),
+            node_index,
+            Pod("p", requests={"cpu": 200}),
         )
 
     # Deviation 0.2 before; 0.3 after on n0, 0.1 on n1; times N / D = 2 / 0.2.
@@ -113,10 +116,10 @@ def test_growth_of_fragments_agrees_with_the_amounts_before_and_after():
         state.assume(Pod(f"u{i}", requests={"cpu": 100}, gpu=GpuRequest(1, 300)), f"n{i % 4}")
     pod = Pod("p", requests={"cpu": 50}, gpu=GpuRequest(1, 1000))  # takes a whole device: no choice of device to make
     growth = meter.growth(state, pod)
-    for row in range(4):
+    for node_index in range(4):
         after = state.fork()
-        after.assume(pod, f"n{row}")
-        assert growth[row] == pytest.approx(meter(after)[row] - meter(state)[row], abs=1e-6)
+        after.assume(pod, f"n{node_index}")
+        assert growth[node_index] == pytest.approx(meter(after)[node_index] - meter(state)[node_index], abs=1e-6)
 
 
 def test_weighted_sums_and_own_rewards(tmp_path):

@@ -68,7 +68,7 @@ class View:
 
     def failures(self, pod: Pod) -> dict[str, tuple[str, bool]]:
         failed = np.flatnonzero(~self.feasible(pod))
-        return {self.state.names[row]: ("Insufficient cpu", row != 0) for row in failed}
+        return {self.state.names[node_index]: ("Insufficient cpu", node_index != 0) for node_index in failed}
 
     def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
         self.bound.append((name, node_name))

@@ -22,7 +22,7 @@ def pod(name, cpu=1000, memory=GIB, **fields):
 
 
 def first_fit(cluster):
-    """Place everything on the first feasible row; returns [(pod, node or None, time)]."""
+    """Place everything on the first feasible node; returns [(pod, node or None, time)]."""
     log = []
     while (each := cluster.next_pod()) is not None:
         mask = cluster.feasible(each)
@@ -186,9 +186,9 @@ def test_fork_goes_its_own_way_and_both_end_as_if_alone(at_gang):
         cluster.next_pod()
     twin = cluster.fork()
     while (each := twin.next_pod()) is not None:  # another policy on the fork
-        rows = np.flatnonzero(twin.feasible(each))
-        if rows.size:
-            twin.bind(each, int(rng.choice(rows)))
+        nodes = np.flatnonzero(twin.feasible(each))
+        if nodes.size:
+            twin.bind(each, int(rng.choice(nodes)))
         else:
             twin.reject(each)
     second = cluster.fork()
@@ -254,10 +254,10 @@ class Events(RuleBasedStateMachine):
         if not mask.any():
             self.cluster.reject(each)
             return
-        rows = np.flatnonzero(mask)
-        row = int(rows[choice % len(rows)])
-        self.cluster.bind(each, row)
-        self.slow.place(each.name, names[row], self.cluster.now_s(), each.lifetime_s)
+        nodes = np.flatnonzero(mask)
+        node_index = int(nodes[choice % len(nodes)])
+        self.cluster.bind(each, node_index)
+        self.slow.place(each.name, names[node_index], self.cluster.now_s(), each.lifetime_s)
 
     @rule(seconds=st.integers(1, 30))
     def wait(self, seconds):
@@ -274,31 +274,31 @@ class Events(RuleBasedStateMachine):
             self.cluster.evict(name)
             self.slow.remove(name)
 
-    @rule(which=st.integers(0, 50), row=st.integers(0, 2))
-    def migrate(self, which, row):
+    @rule(which=st.integers(0, 50), node_index=st.integers(0, 2))
+    def migrate(self, which, node_index):
         running = sorted(self.slow.running)
         if not running:
             return
-        name, target = running[which % len(running)], self.names[row]
+        name, target = running[which % len(running)], self.names[node_index]
         where, leaves_s = self.slow.running[name], self.slow.leaves_s.get(name)
         device = self.slow.device.get(name)
         self.slow.remove(name)
         fits = self.slow.fits(name, target)
-        assert self.cluster.migrate(name, row) == fits
+        assert self.cluster.migrate(name, node_index) == fits
         self.slow.place(name, target if fits else where, 0.0, None)
         if not fits and device is not None:
             self.slow.device[name] = device
         if leaves_s is not None:
             self.slow.leaves_s[name] = leaves_s
 
-    @rule(row=st.integers(0, 2), on=st.booleans())
-    def cordon(self, row, on):
-        self.cluster.happen(Cordon(self.cluster.now_s(), self.names[row], on=on))
-        (self.slow.cordoned.add if on else self.slow.cordoned.discard)(self.names[row])
+    @rule(node_index=st.integers(0, 2), on=st.booleans())
+    def cordon(self, node_index, on):
+        self.cluster.happen(Cordon(self.cluster.now_s(), self.names[node_index], on=on))
+        (self.slow.cordoned.add if on else self.slow.cordoned.discard)(self.names[node_index])
 
-    @rule(row=st.integers(0, 2))
-    def drain(self, row):
-        name = self.names[row]
+    @rule(node_index=st.integers(0, 2))
+    def drain(self, node_index):
+        name = self.names[node_index]
         self.cluster.happen(Drain(self.cluster.now_s(), name))
         self.slow.cordoned.add(name)
         for each in self.slow.on(name):
@@ -307,11 +307,11 @@ class Events(RuleBasedStateMachine):
     @invariant()
     def sums_agree(self):
         state = self.cluster.state
-        for row, name in enumerate(state.names):
+        for node_index, name in enumerate(state.names):
             cpu, memory, pods = self.slow.used(name)
-            assert state.requested[row, [0, 1, 3]].tolist() == [cpu, memory, pods]
+            assert state.requested[node_index, [0, 1, 3]].tolist() == [cpu, memory, pods]
             devices = self.slow.sizes[name][3]
-            assert state.gpu_free[row, :devices].tolist() == self.slow.device_free(name)
+            assert state.gpu_free[node_index, :devices].tolist() == self.slow.device_free(name)
         assert {uid: p.node_name for uid, p in state.placements.items()} == self.slow.running
         waiting = set(self.slow.needs) - set(self.slow.running) - self._gone()
         assert set(self.cluster.journal.waiting_since_s) == waiting
