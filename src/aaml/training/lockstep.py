@@ -103,7 +103,7 @@ class LockstepCollector:
 def evaluate_in_lockstep(batch: Lockstep, choose: Choose, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
     """Play an episode in each row to its end and return their metrics, by row; closes the batch.
 
-    `glimpse` is told what was chosen, and sees the first row.
+    `snapshot` takes what was chosen, and looks at the first row.
     """
     metrics: dict[int, Mapping[str, float]] = {}
     batch.reset()
