@@ -19,14 +19,14 @@ TASK, NODES = ("balance", "varied"), (10,)
 
 
 @cache
-def judge() -> Evaluator:
+def on_episodes() -> Evaluator:
     """Make the episodes, once a process; AAML_EPISODES: how many."""
     return evaluator(task=TASK, nodes=NODES, episodes=int(os.environ.get("AAML_EPISODES", "64")))
 
 
 def evaluate(program_path: str) -> Any:
     """Return OpenEvolve's `EvaluationResult`, or where it is not installed the plain dictionary."""
-    result = judge()(program_path)
+    result = on_episodes()(program_path)
     finite = {name: value for name, value in result["metrics"].items() if math.isfinite(value)}
     metrics = {"combined_score": result["combined_score"], **finite}
     if importlib.util.find_spec("openevolve") is None:
@@ -36,12 +36,12 @@ def evaluate(program_path: str) -> Any:
 
 
 def main() -> None:
-    """Judge one program, and write metrics.json and correct.json as ShinkaEvolve reads them."""
+    """Evaluate one program, and write metrics.json and correct.json as ShinkaEvolve reads them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program_path", required=True)
     parser.add_argument("--results_dir", type=Path, required=True)
     args = parser.parse_args()
-    result = judge()(args.program_path)
+    result = on_episodes()(args.program_path)
     error = result["artifacts"].get("error", "")
     metrics = {
         "combined_score": result["combined_score"],

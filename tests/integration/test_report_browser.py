@@ -1,7 +1,7 @@
 """A report in a real browser: without a network, hovering tells the values behind a figure."""
 
 from aaml.evaluation.evaluate import evaluate
-from aaml.evolve.front import Judged
+from aaml.evolve.front import Evaluated
 from aaml.evolve.page import write_page
 from aaml.evolve.settings import EvolveConfig
 from support.browser import needs_browser, opened
@@ -34,7 +34,10 @@ def test_a_report_opens_without_a_network_and_tells_what_is_pointed_at(tmp_path)
 
 
 def test_a_click_on_a_dot_of_a_front_shows_its_formula(tmp_path):
-    front = [Judged("-pair.variance_rank", 0.0, (0.0, 0.1)), Judged("node.empty - pair.cpu_after", -0.5, (-0.5, -0.4))]
+    front = [
+        Evaluated("-pair.variance_rank", 0.0, (0.0, 0.1)),
+        Evaluated("node.empty - pair.cpu_after", -0.5, (-0.5, -0.4)),
+    ]
     write_page(EvolveConfig(), tmp_path, front, front)
     with opened(tmp_path / "profile") as (page, errors):
         page.goto((tmp_path / "report.html").as_uri())

@@ -1,1 +1,1 @@
-"""The search for formulas: genetic programming over features, judged by compiled episodes."""
+"""The search for formulas: genetic programming over features, evaluated by compiled episodes."""

@@ -1,9 +1,9 @@
-"""What a search judges formulas by: episodes of tasks, or runs of the GPU-sharing benchmark."""
+"""What a search evaluates formulas by: episodes of tasks, or runs of the GPU-sharing benchmark."""
 
 from collections.abc import Mapping
 
 from aaml.evaluation.held_out import check_held_out
-from aaml.evolve.judge import Judge, Races, training_seed
+from aaml.evolve.races import EpisodeRaces, Races, training_seed
 from aaml.evolve.settings import EvolveConfig
 from aaml.evolve.traces import TraceJudge
 from aaml.sim.openb import TRAINING_TRACES
@@ -32,12 +32,12 @@ def training(config: EvolveConfig) -> Races:
     """Return the cases that a search sees."""
     if config.is_openb:
         return TraceJudge(config.traces or TRAINING_TRACES, _TRACE_TRAINING + 1000 * config.seed, config.episodes)
-    return Judge(config, training_seed(config), config.episodes)
+    return EpisodeRaces(config, training_seed(config), config.episodes)
 
 
 def validation(config: EvolveConfig) -> Races:
-    """Return the cases that judge what a search has found; of the benchmark all published traces at hand."""
+    """Return the cases that evaluate what a search has found; of the benchmark all published traces at hand."""
     if config.is_openb:
         there = [name for name in PUBLISHED_TRACES if name in trace_names()]
         return TraceJudge(there, _TRACE_VALIDATION, config.validation_episodes)
-    return Judge(config, VALIDATION_SEEDS, config.validation_episodes)
+    return EpisodeRaces(config, VALIDATION_SEEDS, config.validation_episodes)

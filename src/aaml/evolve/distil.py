@@ -23,9 +23,9 @@ from aaml.evaluation.policies import load
 from aaml.evaluation.zoo import model_file
 from aaml.evolve.copies import Copy, Distilled
 from aaml.evolve.distil_settings import DistilConfig
-from aaml.evolve.front import Judged
+from aaml.evolve.front import Evaluated
 from aaml.evolve.island import Candidate, Islands, evaluate
-from aaml.evolve.judge import Judge, Probes, Races, Scores, training_seed
+from aaml.evolve.races import EpisodeRaces, Probes, Races, Scores, training_seed
 from aaml.evolve.search import formula_of
 from aaml.extras import lazily
 from aaml.files import write_json
@@ -157,16 +157,16 @@ def _distil(
             break
     if not texts:
         raise StoppedError
-    judge = Judge(search, VALIDATION_SEEDS, config.validation_episodes)
+    races = EpisodeRaces(search, VALIDATION_SEEDS, config.validation_episodes)
     unseen = Copying(_visited(factory, config, network, network, spec, VALIDATION_SEEDS + _HELD_OUT, config.states))
     copies, look = [], study.look(sorted(texts))
     compared = look.comparisons(1 + len(texts))
     for text in texts:
         program = assemble(parse(text))
-        losses = judge.play(program, range(judge.count))
+        losses = races.play(program, range(races.count))
         copies.append(Copy(text, 1.0 - unseen.race(program).loss, tuple(losses.tolist()), compared))
-    result = Distilled(tuple(judge.play_policy(network, range(judge.count)).tolist()), _best_by_size(copies), look)
-    _leave(model, config, judge, result, spec, out)
+    result = Distilled(tuple(races.play_policy(network, range(races.count)).tolist()), _best_by_size(copies), look)
+    _leave(model, config, races, result, spec, out)
     return result
 
 
@@ -212,15 +212,15 @@ def _best_by_size(copies: Sequence[Copy]) -> list[Copy]:
 
 
 def _leave(
-    model: Path, config: DistilConfig, judge: Judge, result: Distilled, spec: ObservationSpec, out: Path
+    model: Path, config: DistilConfig, races: EpisodeRaces, result: Distilled, spec: ObservationSpec, out: Path
 ) -> None:
     facts = [{"agreement": each.agreement, "losses": each.losses, "text": each.text} for each in result.front]
     write_json(out / "front.json", {"model": str(model), "network": result.network, "front": facts}, indent=1)
     for old in (out / "front").glob("*.formula"):
         old.unlink()
     for each in result.front:
-        judged = Judged(each.text, 1.0 - each.agreement, each.losses)
-        formula = replace(formula_of(config.search, judge, judged), observation_spec=spec)
+        evaluated = Evaluated(each.text, 1.0 - each.agreement, each.losses)
+        formula = replace(formula_of(config.search, races, evaluated), observation_spec=spec)
         provenance = {**formula.provenance, "distilled_from": str(model), "agreement": each.agreement}
-        save_formula(replace(formula, provenance=provenance), out / "front" / f"{judged.size:02}.formula")
+        save_formula(replace(formula, provenance=provenance), out / "front" / f"{evaluated.size:02}.formula")
     written(lambda: page.write_distilled(model, config, result, out))

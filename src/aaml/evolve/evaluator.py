@@ -1,4 +1,4 @@
-"""Judge a program file: the contract of searches that let a language model write programs. No model is called here.
+"""Evaluate a program file: the contract of searches that let a language model write programs. No model is called here.
 
 A program is a Python file. Where it assigns a text to `FORMULA`, that is the formula, and the file is read but not run:
 
@@ -31,7 +31,7 @@ _SLOW_EPISODES = 8
 
 
 class Evaluator:
-    """Judges programs on the training episodes of a search, which are made once.
+    """Evaluates programs on the training episodes of a search, which are made once.
 
     A call returns a dictionary:
 
@@ -46,10 +46,10 @@ class Evaluator:
 
     def __init__(self, config: EvolveConfig) -> None:
         self._config = config
-        self._judge = training(config)
+        self._races = training(config)
 
     def __call__(self, program_path: str | Path) -> dict[str, Any]:
-        """Judge a program file. What is wrong with it is told, never raised."""
+        """Evaluate a program file. What is wrong with it is told, never raised."""
         path = Path(program_path)
         try:
             text = formula_in(path)
@@ -62,13 +62,13 @@ class Evaluator:
 
     def _of_formula(self, text: str) -> dict[str, Any]:
         expression = parse(text, field="FORMULA")
-        losses = self._judge.play(assemble(expression), range(self._judge.count))
+        losses = self._races.play(assemble(expression), range(self._races.count))
         more = {"size": float(parts(expression)), "terms": float(terms(expression))}
         return self._result(losses, more, {"latex": to_latex(expression)})
 
     def _of_function(self, path: Path) -> dict[str, Any]:
         policy = make_policy(f"{path}:score")
-        losses = self._judge.play_policy(policy, range(min(_SLOW_EPISODES, self._judge.count)))
+        losses = self._races.play_policy(policy, range(min(_SLOW_EPISODES, self._races.count)))
         return self._result(losses, {}, {})
 
     def _result(
@@ -77,8 +77,8 @@ class Evaluator:
         interval, config = mean_interval(losses), self._config
         worst = int(np.argmax(losses))
         feedback = (
-            f"Mean loss {interval:+.4f} relative to {config.judged_by} over {len(losses)} episodes (0 is level, less "
-            f"is better). The worst was {losses[worst]:+.4f}, on {self._judge.described(worst)}."
+            f"Mean loss {interval:+.4f} relative to {config.reference_policy} over {len(losses)} episodes (0 is level, "
+            f"less is better). The worst was {losses[worst]:+.4f}, on {self._races.described(worst)}."
         )
         metrics = {"loss": interval.mean, "loss_low": interval.low, "loss_high": interval.high}
         return {

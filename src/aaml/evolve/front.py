@@ -1,6 +1,6 @@
-"""The front of a search, judged on episodes that the search never saw; and looks at the sealed ones, which are counted.
+"""The front of a search, evaluated on episodes that the search never saw; and counted looks at the sealed ones.
 
-A look is one formula judged on the leaderboard's episodes of a task at a size, by `aaml search formula --look` or by
+A look is one formula evaluated on the leaderboard's episodes of a task at a size, by `aaml search formula --look` or by
 `aaml bench leaderboard` with a file of the run folder, or on a trace's published seeds by `aaml bench openb`. Intervals
 of looks are Bonferroni's: of k looks in a run folder, each has a confidence of 1 - 0.05 / k, so that all k hold
 together at 95%. The more looks, the wider.
@@ -19,7 +19,7 @@ import numpy as np
 from aaml.evaluation.leaderboard.protocol import PROTOCOL
 from aaml.evaluation.statistics import Interval, mean_interval, together
 from aaml.evolve.cases import check, validation
-from aaml.evolve.judge import Judge, Races
+from aaml.evolve.races import EpisodeRaces, Races
 from aaml.evolve.settings import EvolveConfig
 from aaml.evolve.state import read_front_rows
 from aaml.files import JsonLines, whole_lines
@@ -34,7 +34,7 @@ LOOKS = "looks.jsonl"
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluated:
     """A formula of the front: its loss in training, and its losses on validation episodes.
 
     Of so many comparisons (`compared`), those of later looks too, all intervals hold together at 95%.
@@ -89,36 +89,36 @@ def shown(loss: Interval, *, ratio: bool) -> str:
     return f"{loss.mean:+.4f} [{loss.low:+.4f}, {loss.high:+.4f}]"
 
 
-def judge_front(
+def evaluate_front(
     config: EvolveConfig, found: Iterable[tuple[str, float]], look: Look = FIRST_LOOK, *, progress: bool = True
-) -> tuple[list[Judged], Races]:
-    """Judge (text, training loss) of formulas on validation episodes; return them by size, and the episodes."""
-    entered, judged = list(found), []
+) -> tuple[list[Evaluated], Races]:
+    """Evaluate (text, training loss) of formulas on validation episodes; return them by size, and the episodes."""
+    entered, evaluated = list(found), []
     with progress_bar("validate", 1 + len(entered), "policy", enabled=progress) as bar:
-        judge = validation(config)  # plays the reference
+        races = validation(config)  # plays the reference
         bar.update()
         for text, loss in entered:
-            losses = judge.play(assemble(parse(text)), range(judge.count))
-            judged.append(Judged(text, loss, tuple(losses.tolist()), look.comparisons(len(entered))))
+            losses = races.play(assemble(parse(text)), range(races.count))
+            evaluated.append(Evaluated(text, loss, tuple(losses.tolist()), look.comparisons(len(entered))))
             bar.update()
-    return sorted(judged, key=lambda each: (each.size, each.loss)), judge
+    return sorted(evaluated, key=lambda each: (each.size, each.loss)), races
 
 
-def chosen(front: Sequence[Judged]) -> Judged:
+def chosen(front: Sequence[Evaluated]) -> Evaluated:
     """Return the shortest formula that is within a standard error of the best one on validation, paired by episode.
 
     The one-standard-error rule of Breiman, Friedman, Olshen and Stone: Classification and Regression Trees (1984).
     """
     best = min(front, key=lambda each: each.loss)
 
-    def is_near(each: Judged) -> bool:
+    def is_near(each: Evaluated) -> bool:
         behind = np.array(each.losses) - np.array(best.losses)
         return bool(behind.mean() <= behind.std() / math.sqrt(max(len(behind) - 1, 1)))
 
     return min(filter(is_near, front), key=lambda each: (each.size, each.loss))
 
 
-def not_better(front: Sequence[Judged], reference: str) -> str:
+def not_better(front: Sequence[Evaluated], reference: str) -> str:
     """Return in words that the best of a front is no better than the reference; empty where it is."""
     best = min(front, key=lambda each: each.loss).interval
     if best.high < 0.0:
@@ -127,9 +127,9 @@ def not_better(front: Sequence[Judged], reference: str) -> str:
     return f"on validation episodes the best formula is {how} {reference}"
 
 
-def undominated(front: Sequence[Judged]) -> list[Judged]:
+def undominated(front: Sequence[Evaluated]) -> list[Evaluated]:
     """Return the formulas that none of at most their size beats on validation."""
-    kept: list[Judged] = []
+    kept: list[Evaluated] = []
     for each in sorted(front, key=lambda each: (each.size, each.loss)):
         if not kept or each.loss < kept[-1].loss:
             kept.append(each)
@@ -146,15 +146,15 @@ class SealedLook:
 
 
 def look(config: EvolveConfig, folder: Path, text: str, episodes: int) -> tuple[list[SealedLook], int]:
-    """Judge a formula on so many of the leaderboard's episodes of each task and size.
+    """Evaluate a formula on so many of the leaderboard's episodes of each task and size.
 
     Returns what was seen, and the looks that this folder has had. Looks are written down before they are made.
     """
     kinds = [(task, size) for task in config.tasks for size in config.nodes or task.sizes or (task.nodes,)]
     check(config, {"look": range(PROTOCOL.first_seed, PROTOCOL.first_seed + episodes)})
     count = note_looks(folder, text, [(task.name, size, episodes) for task, size in kinds])
-    judge = Judge(config, PROTOCOL.first_seed, episodes * len(kinds))
-    losses = judge.play(assemble(parse(text)), range(judge.count))
+    races = EpisodeRaces(config, PROTOCOL.first_seed, episodes * len(kinds))
+    losses = races.play(assemble(parse(text)), range(races.count))
     seen = [
         SealedLook(task.name, size, mean_interval(losses[number :: len(kinds)], confidence=together(count)))
         for number, (task, size) in enumerate(kinds)
@@ -185,7 +185,7 @@ def looks(folder: Path) -> int:
     return len(whole_lines(path).splitlines()) if path.is_file() else 0
 
 
-def read_front(folder: Path) -> list[Judged]:
+def read_front(folder: Path) -> list[Evaluated]:
     """Read the front that a search left in its folder. Raises `UserError` for one that is missing or damaged."""
     rows = read_front_rows(folder / "front.json")
-    return [Judged(each.text, each.training_loss, tuple(each.losses), each.compared or len(rows)) for each in rows]
+    return [Evaluated(each.text, each.training_loss, tuple(each.losses), each.compared or len(rows)) for each in rows]

@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution
 
 from aaml.evolve.cases import training
 from aaml.evolve.grammar import Grammar, rounded
-from aaml.evolve.judge import Races, Scores
+from aaml.evolve.races import Races, Scores
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formula_file import load_formula
 from aaml.policies.formulas.expression import Expression, constants, parts, shortened, simplify, with_constants

@@ -11,7 +11,7 @@ from aaml.evaluation.charts import LEARNED, OTHER, Drawn, plain_figure
 from aaml.evaluation.page import Page
 from aaml.evolve.copies import Distilled
 from aaml.evolve.distil_settings import DistilConfig
-from aaml.evolve.front import LOOKS, Judged, chosen, looks, shown
+from aaml.evolve.front import LOOKS, Evaluated, chosen, looks, shown
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formulas.expression import is_of_gpus
 from aaml.policies.formulas.text import parse, to_latex, to_python, to_text
@@ -19,7 +19,7 @@ from aaml.settings import plain
 from aaml.study.looks import FIRST_LOOK, Look
 
 
-def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> Drawn:
+def front_figure(front: list[Evaluated], others: list[Evaluated], *, ratio: bool) -> Drawn:
     """Return the loss on validation episodes against size; a click on a formula of the front shows it."""
 
     def value(loss: float) -> float:
@@ -44,7 +44,7 @@ def front_figure(front: list[Judged], others: list[Judged], *, ratio: bool) -> D
     return plot
 
 
-def add_front(page: Page, front: Sequence[Judged], name: str) -> None:
+def add_front(page: Page, front: Sequence[Evaluated], name: str) -> None:
     """Add each formula of a front as text, LaTeX and Python, which a click shows."""
     page.text("A click on a dot, or on a line below, shows a formula as text, as LaTeX and, but for GPUs, as Python.")
     for each in front:
@@ -56,14 +56,14 @@ def add_front(page: Page, front: Sequence[Judged], name: str) -> None:
 
 
 def write_page(
-    config: EvolveConfig, out: Path, front: list[Judged], everyone: list[Judged], look: Look = FIRST_LOOK
+    config: EvolveConfig, out: Path, front: list[Evaluated], everyone: list[Evaluated], look: Look = FIRST_LOOK
 ) -> Path:
     """Write report.html into the folder of a search and return its path."""
     ratio = config.is_ratio
     page = Page(f"Formulas for {', '.join(config.task)}", out)
     page.text(
-        f"Losses are relative to {config.judged_by} on the same arrivals. The search saw training episodes alone; the "
-        f"front is what {config.validation_episodes} validation episodes say, which nothing was tuned on before. "
+        f"Losses are relative to {config.reference_policy} on the same arrivals. The search saw training episodes "
+        f"alone; the front is what {config.validation_episodes} validation episodes say, which tuned nothing before. "
         "Its best formula was chosen by these, so it looks a little better than it is. The intervals of all formulas "
         "that were evaluated hold together at 95%."
     )
@@ -93,11 +93,11 @@ def write_distilled(model: Path, config: DistilConfig, result: Distilled, out: P
     page.text(
         "Formulas that choose as the network does. Agreement is the share of the network's own states, in episodes "
         "that the search never saw, in which both choose the same node. The metric is that of validation episodes "
-        f"relative to {config.search.judged_by}; the network has {shown(result.interval, ratio=ratio)}."
+        f"relative to {config.search.reference_policy}; the network has {shown(result.interval, ratio=ratio)}."
     )
     page.text(f"{result.look.at('validation')}.".capitalize())
     frame = pd.DataFrame([each.row(ratio=ratio) for each in result.front])
-    front = [Judged(each.text, 1.0 - each.agreement, each.losses, each.compared) for each in result.front]
+    front = [Evaluated(each.text, 1.0 - each.agreement, each.losses, each.compared) for each in result.front]
     page.figure(front_figure(front, [], ratio=ratio), "front", numbers=frame)
     add_front(page, front, model.stem)
     page.table(frame)

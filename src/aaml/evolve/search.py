@@ -20,9 +20,9 @@ from aaml.errors import StoppedError, UserError
 from aaml.evaluation.identity import inputs
 from aaml.evaluation.page import written
 from aaml.evolve.cases import check as check_held_out
-from aaml.evolve.front import Judged, chosen, judge_front, undominated
+from aaml.evolve.front import Evaluated, chosen, evaluate_front, undominated
 from aaml.evolve.island import Candidate, Islands, evaluate_in_training, training_cases
-from aaml.evolve.judge import Races
+from aaml.evolve.races import Races
 from aaml.evolve.settings import FREE, EvolveConfig
 from aaml.extras import lazily
 from aaml.files import write_json
@@ -56,8 +56,8 @@ def evolve(
     resume: bool = False,
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
-) -> list[Judged]:
-    """Search until the generations are done or `stop()` is true; return the front, judged on validation episodes.
+) -> list[Evaluated]:
+    """Search until the generations are done or `stop()` is true; return the front, evaluated on validation episodes.
 
     The same settings give the same formulas, with any number of processes and interruptions. With `resume` the settings
     in the folder count, but for generations and workers. Raises `UserError` for a folder that holds another search,
@@ -67,7 +67,9 @@ def evolve(
         return _evolve(config, out, resume, stop, progress=progress)
 
 
-def _evolve(config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bool], *, progress: bool) -> list[Judged]:
+def _evolve(
+    config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bool], *, progress: bool
+) -> list[Evaluated]:
     if resume and (out / SETTINGS).is_file():
         config = read_config(out).going_on(config)
     config.check()  # what is no task is told before there is a folder
@@ -98,34 +100,34 @@ def _evolve(config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bo
 
 def leave(
     config: EvolveConfig, out: Path, found: Mapping[str, float], look: Look, *, progress: bool = True
-) -> list[Judged]:
-    """Judge formulas by their texts, with their training losses, on validation episodes; write front and page."""
-    everyone, judge = judge_front(config, sorted(found.items()), look, progress=progress)
+) -> list[Evaluated]:
+    """Evaluate formulas by their texts, with their training losses, on validation episodes; write front and page."""
+    everyone, races = evaluate_front(config, sorted(found.items()), look, progress=progress)
     front = undominated(everyone)
     write_json(out / "front.json", [each.facts() for each in front], indent=1)
     for old in (*(out / "front").glob("*.formula"), *(out / "model").glob("*.formula")):
         old.unlink()
     for each in front:
-        save_formula(formula_of(config, judge, each), out / "front" / f"{each.size:02}.formula")
-    save_formula(formula_of(config, judge, chosen(front)), out / "model" / f"{config.label}.formula")
+        save_formula(formula_of(config, races, each), out / "front" / f"{each.size:02}.formula")
+    save_formula(formula_of(config, races, chosen(front)), out / "model" / f"{config.label}.formula")
     written(lambda: page.write_page(config, out, front, everyone, look))
     return front
 
 
-def formula_of(config: EvolveConfig, judge: Races, judged: Judged) -> Formula:
+def formula_of(config: EvolveConfig, races: Races, evaluated: Evaluated) -> Formula:
     """Return a formula with where it came from."""
     origin = {
         "command": command(),
         "task": list(config.task),
         "metric": config.metric,
-        "reference": config.judged_by,
+        "reference": config.reference_policy,
         "search_seed": config.seed,
-        "training_loss": judged.training_loss,
-        "validation_loss": judged.loss,
-        "validation_episodes": len(judged.losses),
+        "training_loss": evaluated.training_loss,
+        "validation_loss": evaluated.loss,
+        "validation_episodes": len(evaluated.losses),
         **provenance(),
     }
-    return Formula(parse(judged.text), judge.observation_spec, origin)
+    return Formula(parse(evaluated.text), races.observation_spec, origin)
 
 
 def read_config(out: Path) -> EvolveConfig:
@@ -142,7 +144,7 @@ def read_config(out: Path) -> EvolveConfig:
 
 
 def inputs_of(config: EvolveConfig) -> dict[str, str]:
-    """Return what a search judges formulas on and begins with, by contents."""
+    """Return what a search evaluates formulas on and begins with, by contents."""
     lists = [pod_list(name) for name in (config.traces if config.is_openb else ())]
     files = {"start": config.start, "traces": lists}
     return inputs(() if config.is_openb else config.tasks, {"reference": config.reference}, files)

@@ -66,7 +66,7 @@ class EvolveConfig(Settings):
 
     @cached_property
     def tasks(self) -> "tuple[Task, ...]":
-        """The tasks. Raises `UserError` for none, and for such as are judged differently."""
+        """The tasks. Raises `UserError` for none, and for such as are evaluated differently."""
         found = tuple(tasks.find_task(name) for name in self.task)
         if not found or len({task.name for task in found}) < len(found):
             raise bad_value("task", ", ".join(self.task), "at least one task, each once")
@@ -100,7 +100,7 @@ class EvolveConfig(Settings):
 
     @property
     def metric(self) -> str:
-        """The metric that formulas are judged by."""
+        """The metric that formulas are compared by."""
         return "allocation" if self.is_openb else self.tasks[0].metric
 
     @property
@@ -114,7 +114,7 @@ class EvolveConfig(Settings):
         return "-".join(map(in_a_name, self.task))
 
     @property
-    def judged_by(self) -> str:
+    def reference_policy(self) -> str:
         """The policy that losses are relative to."""
         if self.is_openb:
             return "fgd"
@@ -124,10 +124,10 @@ class EvolveConfig(Settings):
     def measure(self) -> str:
         """What a loss stands for, in words."""
         if self.is_openb:
-            return f"the loss against {self.judged_by} (below 0 is better)"
+            return f"the loss against {self.reference_policy} (below 0 is better)"
         if self.is_ratio:
-            return f"{self.metric} divided by that of {self.judged_by} (below 1 is better)"
-        return f"how far {self.metric} is below that of {self.judged_by} (below 0 is better)"
+            return f"{self.metric} divided by that of {self.reference_policy} (below 1 is better)"
+        return f"how far {self.metric} is below that of {self.reference_policy} (below 0 is better)"
 
     def going_on(self, asked: "EvolveConfig") -> "EvolveConfig":
         """Return this search with the generations and the processes that are asked for now.

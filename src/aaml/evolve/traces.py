@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aaml.episodes.engine import simulate
 from aaml.errors import bad_value
-from aaml.evolve.judge import Probes, Races
+from aaml.evolve.races import Probes, Races
 from aaml.policies.formulas.expression import FIRST_GPU, NUMBERED
 from aaml.policies.formulas.program import Program
 from aaml.policies.gpu.learned import all_features, formula_scorer

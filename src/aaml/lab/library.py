@@ -20,7 +20,7 @@ from aaml.lab.tiles import Groups, group, tile
 from aaml.lab.watched import CLUSTER, ClusterReplay
 from aaml.live.shadow import read_records, read_report
 from aaml.nodes.prices import PriceList
-from aaml.scheduling.curves import JUDGED
+from aaml.scheduling.curves import OF_VALIDATION
 from aaml.sim.tasks import find_task
 from aaml.threads import ThreadPool
 from aaml.training.records import CONFIG, METRICS
@@ -324,7 +324,7 @@ class Library:
             for name, (steps, values) in _scalars(path / METRICS).items():
                 every = -(-len(steps) // _POINTS)
                 found.setdefault(name, {})[run] = [steps[::every], values[::every]]
-        return dict(sorted(found.items(), key=lambda each: (not each[0].startswith(JUDGED), each[0])))
+        return dict(sorted(found.items(), key=lambda each: (not each[0].startswith(OF_VALIDATION), each[0])))
 
     @property
     def runs(self) -> list[str]:

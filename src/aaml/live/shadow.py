@@ -62,7 +62,7 @@ class PlayerReport:
     agreement: float
     expected_agreement: float
     infeasible: int
-    judgements: tuple[ObjectiveComparison, ...]
+    comparisons: tuple[ObjectiveComparison, ...]
 
     def __str__(self) -> str:
         source, sha256 = self.player.source, self.player.sha256
@@ -73,7 +73,7 @@ class PlayerReport:
             f"  {self.infeasible} pods are on nodes that our filters refuse",
         ]
         objective = ""
-        for each in self.judgements:
+        for each in self.comparisons:
             if each.objective != objective:
                 metric, objective = each.metric, each.objective
                 lines.append(

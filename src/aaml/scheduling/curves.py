@@ -28,7 +28,7 @@ VALIDATION_SCORE = "Validation/Score"
 VALIDATION_DIFFERENCE = ("Difference/mean", "Difference/low", "Difference/high")
 """Of the task's metric from the reference, paired by episode, and its 95% interval."""
 
-JUDGED = ("Validation/", "Difference/")
+OF_VALIDATION = ("Validation/", "Difference/")
 """What the names of the curves begin with that tell how good a scheduler is, not how it learns."""
 
 

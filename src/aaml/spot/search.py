@@ -3,7 +3,7 @@
 The zones of 2022, by which the leaderboard and Frontier-CS judge, are not played. Cases are cut from the nine zones of
 2023: one zone at a time, at its own speed and twice as fast (those of 2022 change twice as often), each deadline with
 each restart overhead; and the six scenarios of several zones, at times when no published run of these plays. `apart`
-keeps the cases of one zone out of these times too: numbers that are to be judged on several zones.
+keeps the cases of one zone out of these times too: numbers that are to be evaluated on several zones.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ FloatArray = npt.NDArray[np.float64]
 _TICK_S, _PLAYED = 195, 960  # of the record of 2023, and ticks to a deadline of 52 hours: more are never played
 _SPARE = 60  # ticks behind a deadline, by which the trace goes on
 _OVERHEADS_H = (0.02, 0.05, 0.1, 0.2)  # each counts alike, at each speed
-_JUDGED = range(8)  # windows of the published runs
+_PUBLISHED = range(8)  # windows of the published runs
 _SCALE = Rule(0.05, 0.1, 0.03, 1.5, 1.0, 0.17, 0.2, 0.5, 0.5)  # how far numbers go at the beginning, in deviations of 1
 _DEVIATION = 0.5
 _START = Rule(0.1, 0.06, 0.03, 3.5, 2.4, 0.25, 0.3, 1.8, 0.6)
@@ -106,9 +106,9 @@ def _record() -> dict[str, tuple[npt.NDArray[np.bool_], FloatArray]]:
 def _starts(ticks: int, step: int, *, apart: bool) -> list[int]:
     """Return where so many ticks of the record begin; `apart` from all that published runs of several zones play."""
     windows = windows_2023()[SCENARIOS[0][0][0]]
-    judged = [windows[number].start for number in _JUDGED] if apart else []
+    published = [windows[number].start for number in _PUBLISHED] if apart else []
     last = max(each.start + len(each.up) for each in windows) - ticks - _SPARE
-    return [start for start in range(0, last, step) if all(not at - ticks < start < at + _PLAYED for at in judged)]
+    return [start for start in range(0, last, step) if all(not at - ticks < start < at + _PLAYED for at in published)]
 
 
 def search(

@@ -1,4 +1,4 @@
-"""What the trials of a study are judged by: episodes of a task, metrics, limits."""
+"""What the trials of a study are evaluated by: episodes of a task, metrics, limits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Problem(Generic[Params]):
-    """What configurations are judged on: a task's episodes of `seeds`, each at every size, by some metrics.
+    """What configurations are evaluated on: a task's episodes of `seeds`, each at every size, by some metrics.
 
     Without `metrics` it is the task's value. Values are those of [configurations, episodes, objectives], lower is
     better. They count in terms of what one configuration comes to on all episodes of a size. Where they are `relative`

@@ -1,4 +1,4 @@
-"""Successive halving: all trials play a part of what they are judged on, the better ones play on.
+"""Successive halving: all trials play a part of what they are evaluated on, the better ones play on.
 
 Jamieson and Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization (AISTATS 2016).
 """

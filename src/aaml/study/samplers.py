@@ -60,7 +60,7 @@ class CrossEntropy:
     """Minimises the first value over vectors.
 
     Rubinstein and Kroese: The Cross-Entropy Method (2004), with smoothed updates and a floor on the deviation against
-    settling too early. Each generation holds the current mean too; all of one should be judged on the same episodes.
+    settling too early. Each generation holds the current mean too; all of one should be evaluated on the same episodes.
 
     `mean` and `deviation` float64 [D] are the search distribution, `best` the best vector seen and `best_value` its
     value, `generation` how many there were. Raises ValueError for an elite that does not fit in the population.

@@ -37,7 +37,7 @@ _NO_JOURNAL = (KeyError, TypeError, ValueError, AttributeError, IndexError, Asse
 
 
 def from_now(stopped: Callable[[], bool]) -> Callable[[], bool]:
-    """Return what says whether a stop is asked for that was not before: a study's stop does not end its judgment."""
+    """Return what says whether a stop is asked for that was not before: a study's stop does not end its evaluation."""
     return (lambda: False) if stopped() else stopped
 
 
@@ -148,7 +148,7 @@ class Study:
         return value
 
     def look(self, candidates: Sequence[object], seeds: Sequence[int] | None = None) -> Look:
-        """Note that JSON-able candidates are about to be judged on held-out episodes (None: the usual seeds)."""
+        """Note that JSON-able candidates are about to be evaluated on held-out episodes (None: the usual seeds)."""
         told = [[each, seeds and list(seeds)] for each in candidates]
         return take_look(self.optuna, told, self.path)
 

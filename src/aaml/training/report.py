@@ -11,7 +11,7 @@ from aaml.errors import UserError
 from aaml.evaluation.figures import Panel, curve_figure
 from aaml.evaluation.page import Page
 from aaml.extras import lazily
-from aaml.scheduling.curves import JUDGED, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
+from aaml.scheduling.curves import OF_VALIDATION, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import changed, plain
 from aaml.sim.tasks import find_task
@@ -132,7 +132,7 @@ def _validation(page: Page, config: TrainConfig, curves: Curves) -> None:
 
 
 def _learned(page: Page, curves: Curves) -> None:
-    others = {name: curve for name, curve in curves.items() if not name.startswith(JUDGED)}
+    others = {name: curve for name, curve in curves.items() if not name.startswith(OF_VALIDATION)}
     if others:
         page.heading("Learning")
         with page.grid():

@@ -25,12 +25,12 @@ from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import PREFIX, profile_file, read_profile
 from aaml.sim.recorded_bill import bill_of
 from aaml.sim.task import Task
-from aaml.study.judgment import PACKING, STOCK, TUNED, Judgment, judged
+from aaml.study.held_out import PACKING, STOCK, TUNED, HeldOut, on_held_out
 from aaml.study.page import write_page
 from aaml.study.pareto import ranked
 from aaml.study.problem import Limit, Problem
 from aaml.study.study import Study, exists, from_now
-from aaml.tuning.bill_space import Setup, SetupSpace, judge_setups
+from aaml.tuning.bill_space import Setup, SetupSpace, evaluate_setups
 from aaml.tuning.episodes import check_seeds, seeds_of
 from aaml.tuning.genetic import breed
 from aaml.tuning.space import Space
@@ -125,16 +125,16 @@ class TunedBill:
 
     found: Setup
     results: Results
-    judgment: Judgment
+    held_out: HeldOut
     files: tuple[Path, ...]
     generations: int
 
 
 def tune(settings: BillTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False) -> TunedBill:
-    """Search, choose, judge and write.
+    """Search, choose, evaluate and write.
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best pair so far is
-    judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
+    evaluated and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing
     can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
     bill_of(settings.task).check_metric(settings.metric)
@@ -162,10 +162,10 @@ def _tune(settings: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tu
         configs, means, violations = bred.validated(_problem(settings, "validation"), pool, stopped)
         chosen = configs[int(ranked(means, violations)[0])]
         look = study.look([space.to_dict(chosen)], settings.seeds)
-        results = _judge(settings, chosen, stopped)
-        judgment = judged(results, settings.metric, limits, look)
-        lines = (*judgment.first, *judgment.lines)
-        files = _write(settings, chosen, lines) if judgment.gained else ()
+        results = _races(settings, chosen, stopped)
+        held_out = on_held_out(results, settings.metric, limits, look)
+        lines = (*held_out.first, *held_out.lines)
+        files = _write(settings, chosen, lines) if held_out.gained else ()
         write_page(
             study,
             f"A bill: {settings.task.name}",
@@ -174,17 +174,17 @@ def _tune(settings: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tu
             (settings.metric,),
             files,
         )
-    return TunedBill(chosen, results, judgment, files, bred.generations)
+    return TunedBill(chosen, results, held_out, files, bred.generations)
 
 
 def _problem(settings: BillTuning, part: str = "training") -> Problem[Setup]:
     return Problem(
-        settings.task, seeds_of(settings.task, part, settings.episodes), settings.task.sizes or (None,), judge_setups,
-        (settings.metric,), relative=True, limits=settings.limits.list(),
+        settings.task, seeds_of(settings.task, part, settings.episodes), settings.task.sizes or (None,),
+        evaluate_setups, (settings.metric,), relative=True, limits=settings.limits.list(),
     )  # fmt: skip
 
 
-def _judge(settings: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Results:
+def _races(settings: BillTuning, chosen: Setup, stopped: Callable[[], bool]) -> Results:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
     with TemporaryDirectory() as name:
         folder = Path(name)

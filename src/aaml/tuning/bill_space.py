@@ -1,4 +1,4 @@
-"""What is searched for a bill: kube-scheduler's configuration and the NodePool together, and how bills are judged."""
+"""What is searched for a bill: kube-scheduler's configuration and the NodePool together, and how bills are played."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -147,7 +147,7 @@ def _beside(values: Sequence[Number], now: float, rng: np.random.Generator) -> N
     return values[int(np.clip(at + rng.choice([-2, -1, 1, 2]), 0, len(values) - 1))]
 
 
-def judge_setups(
+def evaluate_setups(
     task: Task, seed: int, nodes: int | None, configs: Sequence[Setup], metrics: Sequence[str]
 ) -> FloatArray:
     """Return [configurations, metrics] of an episode under each pair."""

@@ -1,4 +1,4 @@
-"""Episodes that configurations are judged on: compiled where an episode allows it, else in the simulator."""
+"""Episodes that configurations are evaluated on: compiled where an episode allows it, else in the simulator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ def check_seeds(task: Task, seeds: Sequence[int] | None, training: int, validati
     check_held_out(seeds or task.episodes or SEEDS, played, task)
 
 
-def judge(
+def evaluate_configurations(
     task: Task, seed: int, nodes: int | None, configs: Sequence[KubeSchedulerConfig], metrics: Sequence[str]
 ) -> FloatArray:
     """Return [configurations, metrics] of an episode under each configuration.

@@ -1,4 +1,4 @@
-"""Tuning kube-scheduler's configuration for a task: search on training episodes, choose on validation, judge on others.
+"""Tuning kube-scheduler's configuration for a task: search on training episodes, choose on validation, report others.
 
 Nothing that is told of the result was seen by the search. A configuration that gains nothing there is not written.
 """
@@ -31,7 +31,7 @@ from aaml.study.page import write_page
 from aaml.study.pareto import survivors
 from aaml.study.problem import Problem
 from aaml.study.study import Study, exists, folder_beside, from_now
-from aaml.tuning.episodes import check_seeds, is_compiled, judge, seeds_of
+from aaml.tuning.episodes import check_seeds, evaluate_configurations, is_compiled, seeds_of
 from aaml.tuning.genetic import Bred, breed
 from aaml.tuning.space import BALANCED, FIT, SAMPLED_FROM, Space
 
@@ -60,8 +60,8 @@ class KubeSchedulerTuning:
     workers: int | str = 1
 
     @property
-    def judged_by(self) -> tuple[str, ...]:
-        """The metrics that the result is told by."""
+    def reported_metrics(self) -> tuple[str, ...]:
+        """The metrics that the result is reported by."""
         return self.metrics or (self.task.metric,)
 
     @property
@@ -86,7 +86,7 @@ class KubeSchedulerTuning:
 class Gain:
     """What a configuration gains at a size by a metric, on episodes held out: both means, and the paired comparison.
 
-    `ratio` has it as a multiple, each episode counting alike, where that is how configurations were judged.
+    `ratio` has it as a multiple, each episode counting alike, where that is how configurations were evaluated.
     """
 
     nodes: int
@@ -154,10 +154,10 @@ class TunedProfiles:
 def tune(
     settings: KubeSchedulerTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
 ) -> TunedProfiles:
-    """Search, choose, judge and write.
+    """Search, choose, evaluate and write.
 
     The same settings give the same files, for any number of workers. Once `stopped` says so the best configuration so
-    far is judged and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
+    far is evaluated and written. With `resume` a search that was cut off goes on. Raises `UserError` for settings that
     nothing can be done with, and `StoppedError` where it was stopped before anything was known, or after the search.
     """
     check_seeds(settings.task, settings.seeds, settings.episodes, settings.episodes)
@@ -172,7 +172,7 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
     space, problem = _space(settings), _problem(settings)
     if not is_compiled(settings.task, *problem.all[0]):
         _log.info("%s is played in the simulator: a decision takes a hundred times as long there", settings.task.name)
-    objectives = len(settings.judged_by)
+    objectives = len(settings.reported_metrics)
     with (
         Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume, objectives=objectives) as study,
         open_pool(settings.workers) as pool,
@@ -181,8 +181,8 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
         stopped = from_now(stopped)
         chosen = _choose(settings, bred, pool, stopped)
         look = study.look([space.to_dict(each) for each in chosen], settings.seeds)
-        comparisons = look.comparisons(len(problem.sizes) * len(settings.judged_by) * len(chosen))
-        found, results = _judge(settings, chosen, comparisons, stopped)
+        comparisons = look.comparisons(len(problem.sizes) * len(settings.reported_metrics) * len(chosen))
+        found, results = _races(settings, chosen, comparisons, stopped)
         written = tuple(_write(settings, each, number, len(found), look) for number, each in enumerate(found))
         lines = [*(str(gain) for each in written for gain in (*each.worse, *each.gains)), str(look)]
         files = [each.file for each in written if each.file is not None]
@@ -191,7 +191,7 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
             f"kube-scheduler for {settings.task.name}",
             lines,
             {"task": settings.task.name, **settings.to_dict()},
-            settings.judged_by,
+            settings.reported_metrics,
             files,
         )
     return TunedProfiles(written, results, bred.generations, bred.played, look, together(comparisons))
@@ -221,7 +221,7 @@ def _problem(settings: KubeSchedulerTuning, part: str = "training") -> Problem[K
         settings.task,
         seeds_of(settings.task, part, settings.episodes),
         sizes,
-        judge,
+        evaluate_configurations,
         settings.metrics,
         settings.relative,
     )
@@ -239,7 +239,7 @@ def _choose(
     return [configs[place] for place in sorted(front, key=lambda place: means[place, 0])]
 
 
-def _judge(
+def _races(
     settings: KubeSchedulerTuning, chosen: Sequence[KubeSchedulerConfig], comparisons: int, stopped: Callable[[], bool]
 ) -> tuple[list[Tuned], Results]:
     """Play the held-out episodes as `aaml evaluate` does it, with the files that are to be written."""
@@ -255,7 +255,7 @@ def _judge(
         gains = []
         for nodes in dict.fromkeys(frame["nodes"]):
             here = frame[frame["nodes"] == nodes]
-            for metric in settings.judged_by:
+            for metric in settings.reported_metrics:
                 stock, tuned = (
                     here[here["policy"] == name].sort_values("seed")[metric].to_numpy()
                     for name in (STOCK, _label(number, len(chosen)))

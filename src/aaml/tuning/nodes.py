@@ -30,7 +30,7 @@ from aaml.settings import plain
 from aaml.sim.cluster import SimCluster
 from aaml.sim.recorded_bill import bill_of, under
 from aaml.sim.task import Task
-from aaml.study.judgment import PACKING, STOCK, TUNED, Judgment, judged
+from aaml.study.held_out import PACKING, STOCK, TUNED, HeldOut, on_held_out
 from aaml.study.page import write_page
 from aaml.study.problem import Problem
 from aaml.study.samplers import CmaEs
@@ -93,7 +93,7 @@ class TunedNodePolicy:
 
     policy: NodePolicy
     results: Results
-    judgment: Judgment
+    held_out: HeldOut
     generations: int
 
 
@@ -119,7 +119,7 @@ def _value(name: str, share: float) -> float:
     return round(low * exp(share * log(high / low)) if name in _LOGARITHMIC else low + share * (high - low), 4)
 
 
-def judge_nodes(
+def evaluate_nodes(
     task: Task, seed: int, nodes: int | None, configs: Sequence[tuple[str, NodePolicy | None]], metrics: Sequence[str]
 ) -> FloatArray:
     """Return [configurations, metrics] of an episode under each policy and node policy; None: the task's own."""
@@ -147,7 +147,7 @@ def _played(cluster: SimCluster, name: str, seed: int) -> Mapping[str, float]:
 def tune(
     settings: NodePolicyTuning, *, resume: bool = False, stopped: Callable[[], bool] = lambda: False
 ) -> TunedNodePolicy:
-    """Search, choose, write and judge; once `stopped` says so, what there is.
+    """Search, choose, write and evaluate; once `stopped` says so, what there is.
 
     The same settings give the same file, for any number of workers. The file holds the latest mean after every
     generation. With `resume` a search that was cut off goes on. Raises `UserError` for settings that nothing can be
@@ -181,20 +181,20 @@ def _tune(settings: NodePolicyTuning, resume: bool, stopped: Callable[[], bool])
             {STOCK: STOCK, PACKING: PACKING, TUNED: f"{settings.policy}+{settings.out}"}, settings.task, settings.seeds,
             workers=settings.workers, stopped=stopped,
         )  # fmt: skip
-        judgment = judged(results, settings.metric, settings.limits.list(), look)
-        lines = (*judgment.first, *judgment.lines)
+        held_out = on_held_out(results, settings.metric, settings.limits.list(), look)
+        lines = (*held_out.first, *held_out.lines)
         by = f"with the policy {settings.policy} (aaml search nodes)"
         head = f"tuned for {settings.task.name} {by}; on held-out episodes:"
         write_node_policy(settings.out, policy, (head, *lines))
         shown = {"task": settings.task.name, "policy": settings.policy, **settings.to_dict()}
         write_page(study, f"Nodes for {settings.task.name}", lines, shown, (settings.metric,), [settings.out])
-    return TunedNodePolicy(policy, results, judgment, generations)
+    return TunedNodePolicy(policy, results, held_out, generations)
 
 
 def _problem(settings: NodePolicyTuning, seeds: Sequence[int]) -> Problem[tuple[str, NodePolicy | None]]:
     sizes = settings.task.sizes or (None,)
     limits = settings.limits.list()
-    return Problem(settings.task, seeds, sizes, judge_nodes, (settings.metric,), relative=True, limits=limits)
+    return Problem(settings.task, seeds, sizes, evaluate_nodes, (settings.metric,), relative=True, limits=limits)
 
 
 def _search(

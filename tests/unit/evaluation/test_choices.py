@@ -19,11 +19,11 @@ from aaml.evaluation.results import Results
 from aaml.evaluation.statistics import mean_bounds, mean_interval, paired, together
 from aaml.evolve.cases import check, validation
 from aaml.evolve.copies import Copy, Distilled
-from aaml.evolve.front import Judged, not_better
+from aaml.evolve.front import Evaluated, not_better
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
-from aaml.study.judgment import judged
+from aaml.study.held_out import on_held_out
 from aaml.study.looks import Look
 from aaml.study.problem import Limit
 from aaml.study.samplers import CmaEs
@@ -127,7 +127,7 @@ def bills(values: FloatArray, **other: float) -> Results:
 @NOISE
 def test_a_bill_at_three_sizes_seldom_gains_by_chance(noise) -> None:
     rng = np.random.default_rng(2)
-    false = sum(judged(bills(noise(rng, (3, 3, 20))), "bill_per_core_hour", ()).gained for _ in range(FEW))
+    false = sum(on_held_out(bills(noise(rng, (3, 3, 20))), "bill_per_core_hour", ()).gained for _ in range(FEW))
     assert false / FEW < SELDOM
 
 
@@ -140,7 +140,7 @@ def test_a_search_that_is_gone_on_with_until_it_gains_seldom_gains_by_chance(noi
             for candidate in range(5):
                 look = study.look([candidate])
                 assert (look.number, look.looks) == (candidate + 1, candidate + 1)
-                if judged(bills(noise(rng, (1, 3, 20))), "bill_per_core_hour", (), look).gained:
+                if on_held_out(bills(noise(rng, (1, 3, 20))), "bill_per_core_hour", (), look).gained:
                     false += 1
                     break
     assert false / FEW < SELDOM
@@ -150,7 +150,7 @@ def test_a_table_of_a_search_says_better_where_the_search_does() -> None:
     rng, differ = np.random.default_rng(9), 0
     for number in range(1, 40):
         results = bills(normal(rng, (1, 3, 20)) - rng.uniform(0.0, 5.0) * np.array([[[1.0], [0.0], [0.0]]]))
-        found = judged(results, "bill_per_core_hour", (), Look(number, number, number))
+        found = on_held_out(results, "bill_per_core_hour", (), Look(number, number, number))
         (told,) = results.compare(metric="bill_per_core_hour", confidence=found.confidence)
         verdicts = {line.policy: line.against and line.against.verdict for line in told.lines}
         (usual,) = results.compare(metric="bill_per_core_hour")
@@ -206,7 +206,7 @@ def test_formulas_of_a_search_and_of_a_network_seldom_gain_by_chance(noise) -> N
     rng, false, copied = np.random.default_rng(3), 0, 0
     for _ in range(FEW):
         losses = np.log(noise(rng, (12, 64))) - np.log(noise(rng, (12, 64)))
-        front = [Judged("node.cpu_used", 0.0, tuple(each), compared=12) for each in losses.tolist()]
+        front = [Evaluated("node.cpu_used", 0.0, tuple(each), compared=12) for each in losses.tolist()]
         false += not not_better(front, "least-variance")
         copies = [Copy("node.cpu_used", 1.0, tuple(each), compared=12) for each in losses[1:].tolist()]
         network = Distilled(tuple(losses[0].tolist()), copies)
@@ -219,9 +219,9 @@ def test_what_is_gained_is_told_as_a_gain_and_what_is_broken_or_lost_comes_first
     rng = np.random.default_rng(4)
     values = 10.0 + rng.normal(0.0, 0.1, (2, 3, 20))
     values[:, 0] *= 0.9
-    good = judged(bills(values), "bill_per_core_hour", (Limit("waiting_p99_s", slack=10.0), Limit("evicted")))
+    good = on_held_out(bills(values), "bill_per_core_hour", (Limit("waiting_p99_s", slack=10.0), Limit("evicted")))
     assert (good.gained, good.first) == (True, ())
-    bad = judged(bills(values, waiting_p99_s=60.0), "bill", (Limit("waiting_p99_s", slack=10.0), Limit("evicted")))
+    bad = on_held_out(bills(values, waiting_p99_s=60.0), "bill", (Limit("waiting_p99_s", slack=10.0), Limit("evicted")))
     assert bad.gained
     assert bad.first == tuple(
         f"{nodes} nodes: a limit is broken: waiting_p99_s is 60, where 50 is allowed (kube-scheduler's is 40)"
@@ -229,7 +229,7 @@ def test_what_is_gained_is_told_as_a_gain_and_what_is_broken_or_lost_comes_first
     )
     values[0, 0] *= 1.5
     values[1, 0] = values[1, 1]
-    worse = judged(bills(values), "bill_per_core_hour", ())
+    worse = on_held_out(bills(values), "bill_per_core_hour", ())
     assert not worse.gained
     assert worse.first[0].startswith("10 nodes: worse than kube-scheduler, bill_per_core_hour 1.3")
     assert worse.first[-1] == "nothing was gained on bill_per_core_hour on held-out episodes"
@@ -238,7 +238,7 @@ def test_what_is_gained_is_told_as_a_gain_and_what_is_broken_or_lost_comes_first
 def test_a_front_that_is_worse_than_the_reference_is_told_so() -> None:
     losses = 0.1 + np.random.default_rng(5).normal(0.0, 0.01, 64)
     (worse, better, level) = (
-        [Judged("node.cpu_used", 0.0, tuple((losses + shift).tolist()))] for shift in (0.0, -0.2, -0.1)
+        [Evaluated("node.cpu_used", 0.0, tuple((losses + shift).tolist()))] for shift in (0.0, -0.2, -0.1)
     )
     assert "worse than fgd" in not_better(worse, "fgd")
     assert "not known to be better than fgd" in not_better(level, "fgd")

@@ -30,15 +30,15 @@ PROPOSALS = (
 
 
 @pytest.fixture(scope="module")
-def judge():
+def evaluate():
     return evaluator(task=("balance",), nodes=(4,), pods=60, episodes=8)
 
 
-def test_a_scripted_proposer_is_told_what_is_wrong_and_what_is_better(judge, tmp_path):
+def test_a_scripted_proposer_is_told_what_is_wrong_and_what_is_better(evaluate, tmp_path):
     results = []
     for number, text in enumerate(PROPOSALS):
         (tmp_path / f"{number}.py").write_text(text)
-        results.append(judge(str(tmp_path / f"{number}.py")))
+        results.append(evaluate(str(tmp_path / f"{number}.py")))
     assert [result["combined_score"] == 0.0 for result in results] == [True] * 4 + [False] * 4
     for result, said in zip(
         results,
@@ -56,10 +56,10 @@ def test_a_scripted_proposer_is_told_what_is_wrong_and_what_is_better(judge, tmp
     assert "relative to least-variance over 8 episodes" in results[-1]["artifacts"]["feedback"]
 
 
-def test_the_same_score_as_a_formula_and_as_a_function_is_worth_the_same(judge, tmp_path):
+def test_the_same_score_as_a_formula_and_as_a_function_is_worth_the_same(evaluate, tmp_path):
     (tmp_path / "formula.py").write_text('FORMULA = "-pair.variance_rank"')
     (tmp_path / "function.py").write_text(RANK)
-    one, other = judge(tmp_path / "formula.py"), judge(tmp_path / "function.py")
+    one, other = evaluate(tmp_path / "formula.py"), evaluate(tmp_path / "function.py")
     assert one["combined_score"] == other["combined_score"]
     assert find_task("balance").metric == "mean_variance"
 

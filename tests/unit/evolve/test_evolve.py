@@ -18,11 +18,11 @@ from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.statistics import t_quantile
 from aaml.evolve import front as fronts
 from aaml.evolve.cases import training
-from aaml.evolve.front import Judged, chosen, look, looks, undominated
+from aaml.evolve.front import Evaluated, chosen, look, looks, undominated
 from aaml.evolve.grammar import Grammar, at, put, twin
 from aaml.evolve.island import Islands, training_cases
 from aaml.evolve.island import evaluate as evaluate_formula
-from aaml.evolve.judge import Judge, Scores, relative
+from aaml.evolve.races import EpisodeRaces, Scores, relative
 from aaml.evolve.search import evolve, read_config
 from aaml.evolve.settings import EvolveConfig
 from aaml.policies.formula_file import save_formula
@@ -77,9 +77,9 @@ def test_a_short_search_finds_least_variance_again():
     config = replace(TINY, episodes=16, population=40, size=9, islands=1)
     front = bred(config, 12)
     program = assemble(parse(LEAST_VARIANCE))
-    judge = Judge(config, VALIDATION_SEEDS, 16)
-    known = judge.play(program, range(16)).mean()
-    best = min((judge.play(assemble(parse(text)), range(16)).mean(), text) for text, _, _ in front)
+    races = EpisodeRaces(config, VALIDATION_SEEDS, 16)
+    known = races.play(program, range(16)).mean()
+    best = min((races.play(assemble(parse(text)), range(16)).mean(), text) for text, _, _ in front)
     assert known == pytest.approx(0.0, abs=0.1)  # the rule itself, but for what it reckons of pods that ask for nothing
     assert best[0] < known + 0.1, best
 
@@ -193,11 +193,11 @@ def test_a_search_that_is_stopped_in_its_first_generation_says_that_nothing_is_k
 
 
 def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrivals():
-    judge = Judge(TINY, 7000, 4)
-    losses = judge.play(assemble(parse("-pair.cpu_after")), [2, 0])
+    races = EpisodeRaces(TINY, 7000, 4)
+    losses = races.play(assemble(parse("-pair.cpu_after")), [2, 0])
     task = find_task("balance")
     frame = evaluate(["least-variance"], task, [7000, 7002], 4, pods=TINY.pods, progress=False).frame()
-    assert judge.reference[[0, 2]].tolist() == frame["mean_variance"].tolist()
+    assert races.reference[[0, 2]].tolist() == frame["mean_variance"].tolist()
     assert losses.shape == (2,)
     assert relative(task, 2.0, 1.0) == pytest.approx(math.log(2.0))
     assert relative(find_task("compress"), 0.3, 0.5) == pytest.approx(0.2)
@@ -205,14 +205,14 @@ def test_losses_are_those_of_the_policy_beside_the_reference_on_the_same_arrival
 
 def test_formulas_of_several_tasks_are_judged_on_all_of_them():
     config = replace(TINY, task=("balance", "varied"), nodes=(4, 5))
-    judge = Judge(config, 7000, 8)
-    assert [(task, nodes) for task, _, nodes in judge.episodes[:4]] == [(0, 4), (0, 5), (1, 4), (1, 5)]
+    races = EpisodeRaces(config, 7000, 8)
+    assert [(task, nodes) for task, _, nodes in races.episodes[:4]] == [(0, 4), (0, 5), (1, 4), (1, 5)]
     program = assemble(parse(LEAST_VARIANCE))
-    assert judge.play(program, range(8)).tolist() == [judge.play(program, [k])[0] for k in range(8)]
+    assert races.play(program, range(8)).tolist() == [races.play(program, [k])[0] for k in range(8)]
 
 
 def test_what_chooses_alike_in_all_probe_states_is_the_same_formula():
-    probes = Judge(TINY, 7000, 4).probes
+    probes = EpisodeRaces(TINY, 7000, 4).probes
     one, same, other = (
         probes.signature(assemble(parse(text)))
         for text in ("-pair.cpu_after", "3 - 2 * pair.cpu_after", "pair.cpu_after")
@@ -229,7 +229,7 @@ def test_a_formula_of_the_front_loses_the_terms_that_change_no_choice(tmp_path):
     assert all("pod.cpu" not in each for each in found)
 
 
-class _Scripted(Judge):
+class _Scripted(EpisodeRaces):
     """Losses as they are told."""
 
     def __init__(self, losses):
@@ -240,8 +240,8 @@ class _Scripted(Judge):
 
 
 def test_there_are_states_to_ask_about_however_many_and_short_the_episodes_are():
-    judge = Judge(EvolveConfig(task=("balance",), nodes=(3,), pods=2), TRAINING_SEEDS, 600)
-    (choices,) = {len(judge.probes.choices(assemble(parse(text)))) for text in ("pair.cpu_after", "-pair.cpu_after")}
+    races = EpisodeRaces(EvolveConfig(task=("balance",), nodes=(3,), pods=2), TRAINING_SEEDS, 600)
+    (choices,) = {len(races.probes.choices(assemble(parse(text)))) for text in ("pair.cpu_after", "-pair.cpu_after")}
     assert choices == 300, "each fourth of 1,200 decisions"
 
 
@@ -262,11 +262,15 @@ def test_the_front_holds_what_no_shorter_formula_beats_and_the_chosen_one_is_sho
     rng = np.random.default_rng(1)
     common = rng.normal(0.0, 0.3, 20)
 
-    def judged(text, loss, noise):
-        return Judged(text, loss, tuple(common + loss + rng.normal(0.0, noise, 20)))
+    def evaluated(text, loss, noise):
+        return Evaluated(text, loss, tuple(common + loss + rng.normal(0.0, noise, 20)))
 
-    one, two, three = judged("pod.cpu", 0.5, 0.0), judged("-pod.cpu", 0.0, 0.001), judged("pod.cpu + 1", -1e-4, 0.01)
-    worse = judged("pod.cpu + 2 + pod.memory", 0.4, 0.0)
+    one, two, three = (
+        evaluated("pod.cpu", 0.5, 0.0),
+        evaluated("-pod.cpu", 0.0, 0.001),
+        evaluated("pod.cpu + 1", -1e-4, 0.01),
+    )
+    worse = evaluated("pod.cpu + 2 + pod.memory", 0.4, 0.0)
     assert undominated([worse, two, one]) == [one, two]
     assert chosen([one, two, three, worse]) == two
 
@@ -274,12 +278,12 @@ def test_the_front_holds_what_no_shorter_formula_beats_and_the_chosen_one_is_sho
 def test_looks_at_sealed_episodes_are_counted_and_make_intervals_wider(tmp_path, monkeypatch):
     first = []
 
-    class Seen(Judge):
+    class Seen(EpisodeRaces):
         def __init__(self, config, first_seed, count):
             first.append(first_seed)
             super().__init__(config, first_seed, count)
 
-    monkeypatch.setattr(fronts, "Judge", Seen)
+    monkeypatch.setattr(fronts, "EpisodeRaces", Seen)
     widths = []
     for number in (1, 2, 3):
         (seen,), count = look(TINY, tmp_path, "-pair.cpu_after", 12)
@@ -294,7 +298,7 @@ def test_looks_at_sealed_episodes_are_counted_and_make_intervals_wider(tmp_path,
 
 def test_a_search_never_plays_episodes_that_it_is_judged_on(monkeypatch):
     seen = set()
-    monkeypatch.setattr("aaml.evolve.judge.TaskEpisodes.plan", _noting(seen))
+    monkeypatch.setattr("aaml.evolve.races.TaskEpisodes.plan", _noting(seen))
     Islands(TINY, training(TINY)).ask()
     assert seen
     assert min(seen) >= TRAINING_SEEDS > VALIDATION_SEEDS + 10_000

@@ -86,7 +86,7 @@ def test_report(lines, tmp_path, capsys) -> None:
     (found,) = read_report(path).players
     assert found.pods == 2, "a pod counts once"
     assert found.expected_agreement == 0.5
-    empty = found.judgements[1]
+    empty = found.comparisons[1]
     assert (empty.objective, empty.policy, empty.chosen, empty.paired.difference.mean) == (
         "empty_nodes",
         0.5,
@@ -94,7 +94,7 @@ def test_report(lines, tmp_path, capsys) -> None:
         -0.5,
     )
     assert run("report shadow", [str(path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["players"][0]["judgements"][1]
+    told = json.loads(capsys.readouterr().out)["players"][0]["comparisons"][1]
     assert told["paired"]["difference"]["mean"] == -0.5
 
 
@@ -139,14 +139,14 @@ def test_there_is_a_verdict_an_objective_and_pool_with_its_direction_in_words_an
     said = str(first)
     assert "variance, lower is better, in fraction squared: variance of use over nodes" in said
     assert "empty_nodes, higher is better, in nodes: nodes without a pod" in said
-    verdicts = {(each.objective, each.pool): each.paired.verdict for each in first.judgements}
+    verdicts = {(each.objective, each.pool): each.paired.verdict for each in first.comparisons}
     assert verdicts["variance", "big"] == "better"
     assert verdicts["variance", ""] == "better"
     assert verdicts["empty_nodes", ""] == "worse"
     assert "all nodes, 8 pods: 1 against 3: " in said
     assert "less, worse" in said
     assert "pool small, 3 pods: 0.1 against 0.1" in said
-    assert {each.paired.verdict for each in second.judgements if not each.pool} == {"level"}
+    assert {each.paired.verdict for each in second.comparisons if not each.pool} == {"level"}
 
 
 def test_each_number_is_that_of_the_raw_lines(several, capsys) -> None:
@@ -157,7 +157,7 @@ def test_each_number_is_that_of_the_raw_lines(several, capsys) -> None:
         assert told["pods"] == len(mine)
         assert told["agreement"] == sum(each["agree"] for each in mine) / len(mine)
         assert told["expected_agreement"] == 1 / 4
-        for judged in told["judgements"]:
+        for judged in told["comparisons"]:
             here = [each["objectives"][judged["objective"]] for each in mine
                     if judged["pool"] in ("", each["chosen_pool"])]  # fmt: skip
             assert judged["policy"] == pytest.approx(fmean(each["policy"] for each in here))

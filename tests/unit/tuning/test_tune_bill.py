@@ -19,7 +19,7 @@ from aaml.policies.kube_scores import KubeSchedulerConfig
 from aaml.sim.tasks import find_task
 from aaml.study.problem import Limit, Problem
 from aaml.tuning.bill import BillTuning, tune
-from aaml.tuning.bill_space import SetupSpace, judge_setups
+from aaml.tuning.bill_space import SetupSpace, evaluate_setups
 from aaml.tuning.space import Space
 
 TUNED = KarpenterSettings(
@@ -36,7 +36,7 @@ def asked(tmp_path):
 
 def test_who_keeps_the_limits_comes_before_who_is_cheaper_without():
     limits = (Limit("waiting_p99_s", slack=10.0), Limit("evicted"))
-    problem = Problem(find_task("bill"), (1,), (4,), judge_setups, ("bill",), relative=True, limits=limits)
+    problem = Problem(find_task("bill"), (1,), (4,), evaluate_setups, ("bill",), relative=True, limits=limits)
     start = np.array([[1.0, 40.0, 20.0]])  # dollars, seconds, evictions of an episode
     values = np.array([[[0.5, 90.0, 20.0]], [[0.9, 50.0, 20.0]], [[0.8, 50.0, 22.0]], [[1.0, 40.0, 20.0]]])
     assert problem.order(values, start, np.arange(1)).tolist() == [1, 3, 2, 0]
@@ -53,9 +53,9 @@ def test_a_pair_is_written_that_evaluate_plays_to_the_same_bill(asked):
     assert mine["bill"].tolist() == found[found["policy"] == "tuned"].sort_values("seed")["bill"].tolist()
     assert mine["bill"].mean() < stock["bill"].mean()
     for path in outcome.files:
-        lines = (*outcome.judgment.first, *outcome.judgment.lines)
+        lines = (*outcome.held_out.first, *outcome.held_out.lines)
         assert all(line in path.read_text(encoding="utf-8") for line in lines), "the prediction is on top"
-    assert outcome.judgment.lines[-1].startswith("the held-out episodes were looked at once, at 1 candidate")
+    assert outcome.held_out.lines[-1].startswith("the held-out episodes were looked at once, at 1 candidate")
     whole = [path.read_bytes() for path in outcome.files]
     again = replace(asked, out=asked.out.with_name("again"), generations=2)
     tune(replace(again, generations=1))

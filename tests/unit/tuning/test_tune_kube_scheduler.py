@@ -17,7 +17,7 @@ from aaml.policies.kube_scores.profile import read_profile
 from aaml.sim.tasks import find_task
 from aaml.study.problem import Problem
 from aaml.study.study import JOURNAL, exists
-from aaml.tuning.episodes import judge
+from aaml.tuning.episodes import evaluate_configurations
 from aaml.tuning.kube_scheduler import KubeSchedulerTuning, tune
 from aaml.tuning.space import Space
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen
@@ -105,7 +105,9 @@ def test_two_metrics_give_a_front_of_files_best_by_the_first_metric_first(asked)
 
 
 def test_relative_values_count_by_the_logarithm_of_what_an_episode_came_to_before():
-    problem = Problem(find_task("compress"), (1, 2), (4,), judge, relative=True)  # more is better: values are turned
+    problem = Problem(
+        find_task("compress"), (1, 2), (4,), evaluate_configurations, relative=True
+    )  # more is better: values are turned
     start, halved, doubled = (-np.array([[0.2], [0.1]]) * times for times in (1.0, 0.5, 2.0))
     losses = problem.losses(np.array([start, halved, doubled]), problem.scale(start))
     assert losses[:, 0] == pytest.approx([0.0, np.log(2.0), -np.log(2.0)])

@@ -13,7 +13,7 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.recorded_bill import under
 from aaml.sim.tasks import find_task
-from aaml.tuning.nodes import RANGES, NodePolicyTuning, judge_nodes, of_vector, to_vector, tune
+from aaml.tuning.nodes import RANGES, NodePolicyTuning, evaluate_nodes, of_vector, to_vector, tune
 
 
 def test_a_vector_stands_for_a_policy_within_the_ranges():
@@ -32,7 +32,7 @@ def test_candidates_are_judged_as_the_simulator_plays_them(name):
     cluster = under(task, policy).build(1, 4)
     play(cluster, make_policy(name, PolicyOptions(seed=1)))
     expected = [cluster.metrics()[metric] for metric in metrics]
-    assert judge_nodes(task, 1, 4, [(name, policy)], metrics)[0] == pytest.approx(expected, rel=1e-12)
+    assert evaluate_nodes(task, 1, 4, [(name, policy)], metrics)[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
@@ -43,8 +43,8 @@ def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
     found = tune(asked)
     again = tune(replace(asked, out=tmp_path / "two.yaml"))
     assert again.policy == found.policy == read_autoscaler(asked.out)
-    assert all(line in asked.out.read_text(encoding="utf-8") for line in found.judgment.lines)
-    assert "against kube-scheduler-packing" in "".join(found.judgment.lines)
+    assert all(line in asked.out.read_text(encoding="utf-8") for line in found.held_out.lines)
+    assert "against kube-scheduler-packing" in "".join(found.held_out.lines)
 
 
 def test_the_command_refuses_what_is_no_policy_to_start_with(tmp_path, capsys):

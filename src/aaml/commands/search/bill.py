@@ -74,9 +74,9 @@ def run(args: Args) -> int:
     )
     if outcome is None:
         return interruption.status
-    print(*outcome.judgment.first, *(() if outcome.files else ("nothing is written",)), "", sep="\n")
-    print(f"{outcome.results.compare(metric=settings.metric, confidence=outcome.judgment.confidence)}\n")
-    print("predicted, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
+    print(*outcome.held_out.first, *(() if outcome.files else ("nothing is written",)), "", sep="\n")
+    print(f"{outcome.results.compare(metric=settings.metric, confidence=outcome.held_out.confidence)}\n")
+    print("predicted, all intervals together at 95%:", *outcome.held_out.lines, sep="\n  ")
     if outcome.files:
         scheduler, pool = outcome.files
         pair = f"kube-scheduler tuned={PREFIX}{scheduler}+{pool}"

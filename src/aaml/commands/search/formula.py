@@ -61,7 +61,7 @@ def run(args: Args) -> int:
     if front is None:
         return interruption.status
     config = read_config(out)
-    if warning := not_better(front, config.judged_by):
+    if warning := not_better(front, config.reference_policy):
         print(warning)
     print(f"on validation episodes, {config.measure} (all intervals together at 95%):")
     print("size  mean [95% interval]     formula")
@@ -74,7 +74,7 @@ def run(args: Args) -> int:
         return interruption.status
     print(f"page: {out}/report.html")
     if config.is_openb:
-        print(f"next: aaml bench openb --policy {config.judged_by} --model {out} --traces published")
+        print(f"next: aaml bench openb --policy {config.reference_policy} --model {out} --traces published")
     else:
-        print(f"next: aaml evaluate --policies {config.judged_by} {out} --task {config.task[0]}")
+        print(f"next: aaml evaluate --policies {config.reference_policy} {out} --task {config.task[0]}")
     return 0

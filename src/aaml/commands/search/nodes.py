@@ -71,9 +71,9 @@ def run(args: Args) -> int:
     )
     if outcome is None:
         return interruption.status
-    print(*outcome.judgment.first, "", sep="\n")
-    print(f"{outcome.results.compare(metric=settings.metric, confidence=outcome.judgment.confidence)}\n")
-    print("on held-out episodes, all intervals together at 95%:", *outcome.judgment.lines, sep="\n  ")
+    print(*outcome.held_out.first, "", sep="\n")
+    print(f"{outcome.results.compare(metric=settings.metric, confidence=outcome.held_out.confidence)}\n")
+    print("on held-out episodes, all intervals together at 95%:", *outcome.held_out.lines, sep="\n  ")
     pair = f"{args.policy}+{args.out}"
     print(f"{args.out}\n{next_line(args.task, args.nodes, f'kube-scheduler {pair}')}")
     if interruption.signal:

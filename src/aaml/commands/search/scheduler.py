@@ -75,11 +75,11 @@ def run(args: Args) -> int:
         return interruption.status
     written = [each for each in outcome.found if each.file is not None]
     if not written:
-        print(f"nothing was gained on {settings.judged_by[0]} on held-out episodes: nothing is written")
+        print(f"nothing was gained on {settings.reported_metrics[0]} on held-out episodes: nothing is written")
     for each in outcome.found:
         for loss in each.worse:
             print(f"{each.file or 'what was found'} is worse than {settings.start or 'kube-scheduler'}: {loss}")
-    for metric in settings.judged_by:
+    for metric in settings.reported_metrics:
         print(f"{outcome.results.compare(metric=metric, confidence=outcome.confidence)}\n")
     for each in written:
         print(f"{each.file}, predicted, all intervals together at 95%:", *map(str, each.gains), sep="\n  ")

@@ -31,7 +31,7 @@ def by_ratio(mine: FloatArray, others: FloatArray, better: Direction, confidence
 
 
 @dataclass(frozen=True)
-class Judgment:
+class HeldOut:
     """Whether something is gained on what one has, at one size at least; `first` is what has to be told before.
 
     `confidence` is that of each interval, with which all of all looks hold together.
@@ -43,8 +43,8 @@ class Judgment:
     confidence: float
 
 
-def judged(results: Results, metric: str, limits: Sequence[Limit], look: Look = FIRST_LOOK) -> Judgment:
-    """Judge what was tuned for a bill, against what one has (`STOCK`) and `MostAllocated`, in a look of a study."""
+def on_held_out(results: Results, metric: str, limits: Sequence[Limit], look: Look = FIRST_LOOK) -> HeldOut:
+    """Compare what was tuned for a bill, against what one has (`STOCK`) and `MostAllocated`, in a look of a study."""
     frame, better = results.frame(), find_metric(metric).better
     metrics = tuple(dict.fromkeys((metric, *_DOLLARS)))
     sizes = {int(nodes): _runs(frame[frame["nodes"] == nodes]) for nodes in dict.fromkeys(frame["nodes"])}
@@ -61,7 +61,7 @@ def judged(results: Results, metric: str, limits: Sequence[Limit], look: Look = 
         lines += _told(nodes, runs, metrics, confidence)
     if not gained:
         worse.append(f"nothing was gained on {metric} on held-out episodes")
-    return Judgment(gained, (*first, *worse), (*lines, str(look)), confidence)
+    return HeldOut(gained, (*first, *worse), (*lines, str(look)), confidence)
 
 
 def broken(own: pd.DataFrame, stock: pd.DataFrame, limits: Sequence[Limit]) -> Iterator[str]:

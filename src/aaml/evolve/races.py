@@ -125,7 +125,7 @@ class ProbeRecorder:
 
 
 class Races:
-    """Judges formulas by `count` cases, such as episodes, of which the first decide whether the others are worth it."""
+    """Evaluates formulas by `count` cases, such as episodes. The first ones decide whether the others are worth it."""
 
     count: int
     tuning: int = 16
@@ -166,7 +166,7 @@ class Races:
         return Scores(float(np.mean(losses)), tuple(losses))
 
 
-class Judge(Races):
+class EpisodeRaces(Races):
     """Episodes with the reference's results, ready for formulas; `probes` are states that the reference met."""
 
     def __init__(self, config: EvolveConfig, first_seed: int, count: int) -> None:
@@ -199,7 +199,9 @@ class Judge(Races):
                 every = max(1, len(cluster.workload) * count // _PROBES)
                 play(
                     cluster,
-                    ProbeRecorder(factory.policy(config.judged_by), factory.observation_spec, every, turns, seen),
+                    ProbeRecorder(
+                        factory.policy(config.reference_policy), factory.observation_spec, every, turns, seen
+                    ),
                 )
                 self.reference[place] = cluster.metrics()[task.metric]
             self._place[mine] = np.arange(len(mine))
