@@ -42,11 +42,21 @@ def bound_bill(
 
     A packing's bill is its cost too: nobody waits, nothing is evicted. No packing is below the solver's bound, and no
     policy below the LP relaxation, whose cost counts waits and evictions too (see `Relaxed`). The solver packs at most
-    `MOST_PODS` pods without GPUs in `limit_s` seconds, where it is installed; the heuristic packs all else. A line
+    `MOST_PODS` pods without GPUs in `limit_s` seconds, where it is installed; the heuristic packs all else. Where the
+    solver takes some seeds alone, its bound on the others is what nodes cost by the second. A line
     says how many pods fit no type, and how many have scheduling constraints. What is provisioned is whatever can be
     provisioned in the task or in one of `others`, which are the same with other NodePools. Raises `UserError` for a
     seed that is no window of a trace.
     """
+    unsolved, solved = list[tuple[int, float, float]](), False
+
+    def row(policy: str, seed: int, bill: float, cost: float, ratio: float) -> dict[str, Any]:
+        return {
+            "task": task.name, "nodes": task.size(nodes, pods)[0], "policy": policy, "seed": seed,
+            **dict.fromkeys(METRICS, math.nan), "bill": bill, "cost": cost, "fluid_ratio": ratio,
+            **identity(task, pods),
+        }  # fmt: skip
+
     name, bills = task.name, [each for each in others if isinstance(each, BillTask | RecordedBillTask)]
     with progress_bar(f"bound {name}", len(seeds), task.unit) as bar:
         for seed in seeds:
@@ -73,22 +83,27 @@ def bound_bill(
             least = relaxed(
                 cluster.workload, catalogue, until_s, bill.prices, bill.times.recreate_s, _removed(task, seed)
             )
+            hours = until_s / _HOUR_S
             for policy, dollars, cost in ((OFFLINE, offline, offline), *found, (FLUID, least.bill, least.cost)):
-                hours = until_s / _HOUR_S
-                yield {
-                    "task": name, "nodes": task.size(nodes, pods)[0], "policy": policy, "seed": seed,
-                    **dict.fromkeys(METRICS, math.nan), "bill": dollars / hours, "cost": cost / hours,
-                    "fluid_ratio": _ratio(dollars, fluid), **identity(task, pods),
-                }  # fmt: skip
-            unfit = sum(not catalogue.fits(pod).any() for pod in workload)
-            if unfit:
-                how += f"; {unfit} of {len(workload)} pods fit no type and are left out"
-            constrained = sum(map(is_constrained, workload))
-            if constrained:
-                how += f"; {constrained} of {len(workload)} pods ask for zones, other pods, ports or volumes, too,"
-                how += " which is not heeded"
+                yield row(policy, seed, dollars / hours, cost / hours, _ratio(dollars, fluid))
+            solved |= bool(found)
+            if not found:
+                unsolved.append((seed, fluid / hours, _ratio(fluid, fluid)))
+            how += _left_out(workload, catalogue)
             bar.write(f"{task.unit} {seed}: offline packing {_ratio(offline, fluid):.3f} of the LP relaxation, {how}")
             bar.update()
+        for seed, least_bill, ratio in unsolved if solved else ():  # so that all seeds are paired
+            yield row(SOLVER, seed, least_bill, least_bill, ratio)
+
+
+def _left_out(pods: Sequence[Pod], catalogue: Catalogue) -> str:
+    """Return in words what is not heeded of pods."""
+    unfit, constrained = sum(not catalogue.fits(pod).any() for pod in pods), sum(map(is_constrained, pods))
+    how = f"; {unfit} of {len(pods)} pods fit no type and are left out" if unfit else ""
+    if constrained:
+        how += f"; {constrained} of {len(pods)} pods ask for zones, other pods, ports or volumes, too,"
+        how += " which is not heeded"
+    return how
 
 
 def _catalogue(task: BillTask | RecordedBillTask, seed: int) -> Catalogue:

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from aaml.cli import run
+from aaml.evaluation.bound_bill import bound_bill
+from aaml.evaluation.results import Results
 from aaml.nodes.catalogue import Catalogue
 from aaml.optimum.clairvoyant import intervals_of, offline_bill, offline_packing
-from aaml.optimum.packing import best_packing
+from aaml.optimum.packing import MOST_PODS, best_packing
 from aaml.optimum.relaxation import fluid_bill
+from aaml.sim.bill import BILL_TASKS
 from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, partitions, pod
 
 HOUR_S = 3600.0
@@ -71,6 +74,23 @@ def test_the_solver_finds_the_cheapest_of_all_packings_of_few_pods(seed):
     assert found.dollars == pytest.approx(cheapest_of_all(pods, CATALOGUE), rel=1e-3)
     assert found.bound == pytest.approx(found.dollars, rel=1e-3)
     assert found.dollars <= known.dollars
+
+
+def test_where_some_seeds_have_too_many_pods_for_the_solver_all_are_compared():
+    pytest.importorskip("ortools", reason="the extra `solver`")
+    rows = list(bound_bill(BILL_TASKS["bill"], (1, 2), 3, limit_s=0.2))
+    bills = {(row["policy"], row["seed"]): row["bill"] for row in rows}
+    assert len(bills) == len(rows) == 6
+    assert len(intervals(1)) > MOST_PODS >= len(intervals(2))
+    assert bills["fluid-bound", 1] <= bills["cp-sat-bound", 1] <= bills["offline-packing", 1]
+    (ranking,) = Results.of(rows).compare("offline-packing", "bill").rankings
+    assert {line.policy for line in ranking.lines} == {"offline-packing", "cp-sat-bound", "fluid-bound"}
+
+
+def intervals(seed):
+    task = BILL_TASKS["bill"]
+    cluster = task.build(seed, 3)
+    return intervals_of(cluster.workload, task.drawn_catalogue(seed), cluster.until_s)
 
 
 @pytest.mark.slow
