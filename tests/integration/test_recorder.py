@@ -138,12 +138,14 @@ def test_a_recording_that_is_refused_leaves_nothing_behind(api, tmp_path, monkey
         assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_recording_that_is_refused_leaves_the_trace_that_was_there(api, tmp_path):
+def test_a_recording_that_is_refused_leaves_the_trace_that_was_there(api, tmp_path, caplog):
     from aaml.live.record import TraceRecord
 
+    caplog.set_level("INFO")
     api.on_list(PODS, listing())
     api.on_watch(PODS, [HANG])
     TraceRecord(tmp_path / "trace", kubeconfig=kubeconfig(api, tmp_path), seconds=0.01).run()
+    assert f"recording into {tmp_path / 'trace'} for 0.01 s, or until Ctrl-C or SIGTERM" in caplog.messages
     parts = sorted((tmp_path / "trace").iterdir())
     api.on_list(PODS, (403, status(403, "Forbidden", "pods is forbidden")))
     with pytest.raises(UserError, match="pods is forbidden"):

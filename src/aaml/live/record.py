@@ -106,7 +106,8 @@ class TraceRecord(_Record):
             def enough() -> bool:
                 return self._seconds is not None and time.monotonic() - begun_s >= self._seconds
 
-            self._watch(f"into {self.folder}", take, enough, turn)
+            seconds = "" if self._seconds is None else f" for {self._seconds:g} s, or"
+            self._watch(f"into {self.folder}{seconds}", take, enough, turn)
         return self.folder
 
 
