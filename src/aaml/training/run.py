@@ -19,6 +19,7 @@ from aaml.evaluation.program import program_made_of
 from aaml.evaluation.zoo import model_file, with_critic
 from aaml.learning.agents import first_agent
 from aaml.learning.config import AGENTS, AgentConfig, NetworkAgent
+from aaml.learning.group_rollouts import check_device
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
 from aaml.settings import changed, plain, take
@@ -156,6 +157,7 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
             raise bad_value("steps", 0, f"at least 1: {config.agent.name} begins with nothing")
         if isinstance(config.agent, NetworkAgent):
             config.check_method()
+            check_device(config.device)
         if resume:
             _log.warning("%s holds no run to go on with: a new one begins", path)
         factory = EnvFactory(config.env_config)  # what cannot be made is told before there is a folder

@@ -243,5 +243,6 @@ def test_a_device_that_is_not_there_or_does_not_go_with_the_method_is_refused_in
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="device: 'cuda' is not accepted; expected cpu: PyTorch sees no GPU here"):
             train(small(device="cuda"), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="device: 'cuda' is not accepted; expected cpu, where the method is rewards"):
         small(device="cuda", method="rewards").check_method()
