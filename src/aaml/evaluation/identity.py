@@ -95,6 +95,16 @@ def same_inputs(now: Mapping[str, str], before: Mapping[str, str] | None, where:
         )
 
 
+def changed_since(run: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return which columns of a run are other ones `now`: that of the task, and that of the policy.
+
+    None for a run of an unknown program, which has no columns of this module.
+    """
+    if not run["code_sha256"]:
+        return []
+    return [name for name in ("task_sha256", "policy_sha256") if run[name] != now[name]]
+
+
 def with_identity(frame: pd.DataFrame) -> pd.DataFrame:
     """Return rows with all columns of this module, as text: empty where they have none."""
     whole = frame.copy()

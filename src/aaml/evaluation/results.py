@@ -14,6 +14,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.comparison import Comparison
 from aaml.evaluation.identity import AS_TEXT, EPISODE, latest, with_identity
 from aaml.evaluation.page import written
+from aaml.evaluation.program import program_sha256
 from aaml.evaluation.ranking import rank
 from aaml.evaluation.run_spec import RunSpec, find_attempt, read_run_specs, write_run_specs
 from aaml.extras import lazily
@@ -167,21 +168,27 @@ class Results:
         Raises
         ------
         UserError
-            For a run or decision that there is none of.
+            For a run or decision that there is none of, and where the policy or the task is not what it was in the run.
 
         """
         runs = self.where(task, nodes, [policy] if policy else [], seed).runs
-        row = runs.iloc[0]
+        row = dict(with_identity(runs.head(1)).iloc[0])
         spec = self.run_specs.get(row["task"]) or RunSpec(find_task(row["task"]))
-        if pods := with_identity(runs)["pods"].iloc[0]:
-            spec = replace(spec, pods=int(pods))
+        if row["pods"]:
+            spec = replace(spec, pods=int(row["pods"]))
+        if changed := spec.changed(row):
+            raise UserError(f"{changed}; it would decide otherwise: bring it back, or evaluate it again")
         number = decision if isinstance(decision, int) else None
         seed = int(row["seed"])
         replay = spec.replay(
             row["policy"], seed, int(row["nodes"]),
             until=None if number is None else lambda replay: len(replay.decisions) > number,
         )  # fmt: skip
-        return spec.explain(replay, find_attempt(replay, decision), seed=seed)
+        explained = spec.explain(replay, find_attempt(replay, decision), seed=seed)
+        if row["code_sha256"] in ("", program_sha256()):
+            return explained
+        note = "another version of AAML made this run: this is what this one decides"
+        return replace(explained, notes=(*explained.notes, note))
 
     def plot(self, reference: str = "", metric: str = "") -> "Figure":
         """Draw the interval of each policy."""

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.entries import PolicyEntry
+from aaml.evaluation.identity import changed_since, identity
 from aaml.evaluation.policies import frozen, is_model, split_nodes
 from aaml.files import write_json
 from aaml.insight.explain import explain
@@ -84,10 +85,8 @@ class RunSpec:
         `begun` is called with the replay before the first decision, so that it can be shown while it grows. Raises
         `UserError` where the file of instance types cannot be read any more.
         """
-        entry, task = self.entry(policy), self.task
-        if self.instance_types is not None and isinstance(task, RecordedBillTask):
-            task = provisioned_from(task, read_catalogue(self.instance_types, {}))
-        cluster = entry.task(task).build(seed, nodes, pods=self.pods)
+        entry = self.entry(policy)
+        cluster = entry.task(self._provisioned()).build(seed, nodes, pods=self.pods)
         with frozen(entry.spec):
             player = entry.policy(self.task, seed)
             replay = Replay.of(cluster, player)
@@ -95,6 +94,23 @@ class RunSpec:
             begun(replay)
             play(cluster, player, observers=[replay], stop=lambda: stop() or (until is not None and until(replay)))
         return replay
+
+    def changed(self, run: Mapping[str, Any]) -> str:
+        """Return in a line what is not as it was in a run, a row of results: its task or its policy; "" for neither."""
+        label = str(run["policy"])
+        now = identity(self._provisioned(), self.pods, self.entry(label).whole, label)
+        whats = {"task_sha256": f"task: {self.task.name}", "policy_sha256": f"policy: {label}"}
+        return "; ".join(
+            f"{whats[column]} is not what it was in this run ({column} {run[column] or 'none'}, now "
+            f"{now[column] or 'none'})"
+            for column in changed_since(run, now)
+        )
+
+    def _provisioned(self) -> Task:
+        """Return the task with the types that nodes were provisioned from."""
+        if self.instance_types is None or not isinstance(self.task, RecordedBillTask):
+            return self.task
+        return provisioned_from(self.task, read_catalogue(self.instance_types, {}))
 
     def explain(self, replay: Replay, record: AttemptRecord, policy: str = "", *, seed: int = 0) -> "Explanation":
         """Explain an attempt of a replay by the policy that decided, or say what another one would do in that state."""

@@ -1,11 +1,16 @@
 """What a person points at when asking about runs: folders of `aaml evaluate` and `aaml train`, and logs."""
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aaml.errors import bad_value
+import pandas as pd
+
+from aaml.errors import UserError, bad_value
 from aaml.evaluation.evaluate import SEEDS
+from aaml.evaluation.identity import with_identity
 from aaml.evaluation.results import REFERENCE, RESULTS, Results
 from aaml.evaluation.run_spec import RunSpec, find_attempt
 from aaml.evaluation.zoo import model_file
@@ -16,6 +21,7 @@ from aaml.sim.tasks import find_task
 from aaml.training.records import CONFIG, read_config
 from aaml.training.settings import TrainConfig
 
+_log = logging.getLogger(__name__)
 _ACCEPTED = "a folder of `aaml evaluate` or `aaml train`"
 
 
@@ -68,9 +74,18 @@ def _evaluated(results: Results) -> list[Playable]:
         order = {name: (name != ours, name != REFERENCE, name not in results.learned) for name in named}
         policies = tuple(sorted(named, key=order.__getitem__))
         nodes, seeds = (tuple(map(int, _unique(runs[name].tolist()))) for name in ("nodes", "seed"))
+        _compare(spec, runs[runs["policy"].isin(policies)])
         if policies:
             found.append(Playable(spec, nodes, seeds, policies))
     return found
+
+
+def _compare(spec: RunSpec, runs: pd.DataFrame) -> None:
+    """Say in the log which policies are not what they were."""
+    for _, row in with_identity(runs.drop_duplicates("policy")).iterrows():
+        with suppress(UserError):  # its file is gone: who asks for its replay is told
+            if other := spec.changed({str(name): value for name, value in row.items()}):
+                _log.warning("%s; what is played is not what was evaluated: bring it back, or evaluate it again", other)
 
 
 def _trained(path: Path) -> Playable:

@@ -15,6 +15,7 @@ from aaml.cli import run
 from aaml.commands.table import COMMANDS, module_of
 from aaml.errors import UserError
 from aaml.evaluation import program
+from aaml.evaluation import results as results_module
 from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.evaluate import evaluate, same_runs
 from aaml.evaluation.identity import VERSION, identity, inputs, same_inputs
@@ -25,6 +26,7 @@ from aaml.evolve import search as evolve_search
 from aaml.evolve.distil import distil
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.evolve.settings import EvolveConfig
+from aaml.lab.runs import playable
 from aaml.learning.linear import save_linear
 from aaml.openb.tune import STAGES, ScorerTuning
 from aaml.parallel.pool import open_pool
@@ -442,6 +444,35 @@ def test_an_evaluation_does_not_show_one_policys_runs_as_anothers(
     assert mine["seed"].tolist() == [2, 3], "the runs of the label's earlier policy do not count as its own"
     same = frame[frame["policy"] == "most-allocated"].sort_values("seed")
     assert mine["mean_variance"].tolist() == same["mean_variance"].tolist()
+
+
+def test_a_decision_is_not_explained_by_what_a_file_says_now(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert evaluated("a=scores.py:a", "least-allocated", seeds="1", more=("--task", "task.py:mine")) == 0
+    asked = ["3", "--run", "out", "--policy", "a"]
+    capsys.readouterr()
+    assert run("explain", asked) == 0
+    assert "another version" not in capsys.readouterr().out
+    with monkeypatch.context() as patched:
+        patched.setattr(results_module, "program_sha256", lambda: "another")
+        assert run("explain", asked) == 0
+    assert "another version of AAML made this run" in capsys.readouterr().out
+    change(files / "scores.py")
+    assert run("explain", asked) == 2
+    said = capsys.readouterr().err.strip()
+    assert "policy: a is not what it was in this run (policy_sha256 " in said
+    assert said.endswith("; it would decide otherwise: bring it back, or evaluate it again")
+    assert "\n" not in said
+    playable(files / "out")
+    assert [each.count("what is played is not what was evaluated") for each in caplog.messages].count(1) == 1
+    assert run("explain", ["3", "--run", "out", "--policy", "least-allocated"]) == 0
+    change(files / "task.py")
+    assert run("explain", ["3", "--run", "out", "--policy", "least-allocated"]) == 2
+    assert "task: task.py:mine is not what it was in this run (task_sha256 " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["pods_per_node", "policy"])
