@@ -16,7 +16,7 @@ from aaml.settings import Settings
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 _OF_A_FOLDER = (
-    "kubernetes", "scheduler_name", "weight", "alone", "percentage_of_nodes_to_score", "image", "learn",
+    "kubernetes", "scheduler_name", "weight", "alone", "percentage_of_nodes_to_score", "image", "learn", "overwrite",
 )  # fmt: skip
 
 
@@ -28,6 +28,8 @@ class Args(Settings):
     """a model file, the name of one that ships, a formula, kube-scheduler:FILE.yaml, or a policy by name"""
     out: Path = Path("plugin")
     """folder for the plugin, new, empty or of an earlier export; NAME.json writes the weights alone"""
+    overwrite: Flag = False
+    """replace also files that you changed since the earlier export"""
     build: Flag = False
     """compile it too, into the cache: seconds after `aaml cluster build`, minutes without"""
     kubernetes: str = ""
@@ -73,7 +75,7 @@ def run(args: Args) -> int:
         args.scheduler_name, args.weight, args.alone, args.percentage_of_nodes_to_score,
         "" if args.learn is None else str(args.learn.absolute()),
     )  # fmt: skip
-    module = export(args.model, args.out, ExportOptions(profile, args.kubernetes, args.image, expected))
+    module = export(args.model, args.out, ExportOptions(profile, args.kubernetes, args.image, expected, args.overwrite))
     print(f"wrote {args.out}: {args.out / 'README.md'} has the three commands that take it to a cluster")
     if args.build:
         print(f"compiled {build(module, progress=sys.stderr.isatty())}")

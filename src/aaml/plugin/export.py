@@ -1,8 +1,9 @@
 """Writes a policy as a plugin of kube-scheduler: the Go module, its configuration, manifests, Dockerfile and README."""
 
+import hashlib
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -31,23 +32,28 @@ LOG = logging.getLogger(__name__)
 NAMESPACE = "aaml"
 LEARNER, MODEL = "manifests/learner.yaml", "learner"
 WRITTEN = ".aaml-export.json"
-"""The list of the files of a folder that an export wrote."""
+"""What an export wrote into a folder: by file the SHA-256 of its content, and of the one before while it is written."""
 _IMAGE = re.compile(r"[a-z0-9][\w.:/@-]*", re.ASCII)
 _SCHEDULER = re.compile(r"[A-Za-z0-9]([\w.-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _PATH = re.compile(r"[\w./-]+", re.ASCII)
 _MOUNTED = ("/", "/tmp", "/etc/aaml", "/etc/aaml-learner")  # noqa: S108  (of containers)
+_POLICY = (str(EMBEDDED), WEIGHTS)  # replaced at any time, also by `aaml export MODEL --out weights.json`
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What is written besides the policy; `image` is where the program's container image will be."""
+    """What is written besides the policy; `image` is where the program's container image will be.
+
+    `overwrite` replaces also what was changed since an earlier export wrote it.
+    """
 
     profile: ProfileOptions = field(default_factory=ProfileOptions)
     kubernetes: str = ""
     image: str = ""
     expected: Sequence[Pod] = ()
+    overwrite: bool = False
 
 
 def check_kubernetes(version: str) -> str:
@@ -84,7 +90,7 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
 
     Of that only the files go that it wrote itself: other files in the folder stay. Raises `UserError` for a policy that
     cannot be one, another version of Kubernetes, a folder with something else, and a file of somebody else's in a place
-    where one is to be written.
+    where one is to be written, or one that somebody changed.
     """
     options = options or ExportOptions()
     kubernetes = check_kubernetes(options.kubernetes)
@@ -133,34 +139,73 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
         if name != LEARNER or profile.learn:
             files[name] = Template(text).substitute(values).encode()
     files[CONFIGURATION] = yaml.safe_dump(deployed(profile), sort_keys=False).encode()
-    own = {*files, str(EMBEDDED), WEIGHTS}
-    gone = _replaced(module, own)
+    before = _written(module)
+    gone = _replaced(module, files, before, overwrite=options.overwrite)
     export_weights(spec, module.embedded, options.expected)
     for old in gone:
         old.unlink(missing_ok=True)
         with suppress(OSError):
             old.parent.rmdir()  # if nothing else is in it
-    write_json(module.folder / WRITTEN, sorted(own), indent=1)  # first, so that one that was cut off can be done again
+    now = {name: [_sha256(content)] for name, content in files.items()} | {name: [] for name in _POLICY}
+    # First with what is there, so that one that was cut off can be done again.
+    write_json(module.folder / WRITTEN, {name: [*now[name], *(before or {}).get(name, [])] for name in sorted(now)})
     write_bytes(module.weights, module.embedded.read_bytes())
     for name, content in files.items():
         write_bytes(module.folder / name, content)
+    write_json(module.folder / WRITTEN, now, indent=1)
     return module
 
 
-def _replaced(module: PluginModule, own: Collection[str]) -> list[Path]:
-    """Return what an earlier export wrote and this one does not. Raises `UserError` for a file of somebody else's."""
+def _written(module: PluginModule) -> dict[str, list[str]] | None:
+    """Return by file what an earlier export wrote, as hashes; none of a version that kept none, None without a list."""
     listed = module.folder / WRITTEN
     if not listed.is_file():
-        return []  # new, or of a version that kept no list: nobody knows whose other files are
+        return None  # new, or of a version that kept no list: nobody knows whose other files are
     try:
-        before = set(msgspec.json.decode(listed.read_bytes(), type=list[str]))
+        found = msgspec.json.decode(listed.read_bytes(), type=dict[str, list[str]] | list[str])
     except msgspec.MsgspecError as error:
         raise UserError(f"{listed}: is no list of the files that `aaml export` wrote; choose another --out") from error
-    for name in sorted(set(own) - before):
+    return found if isinstance(found, dict) else {name: [] for name in found}
+
+
+def _replaced(
+    module: PluginModule, files: Mapping[str, bytes], before: Mapping[str, Sequence[str]] | None, *, overwrite: bool
+) -> list[Path]:
+    """Return what an earlier export wrote and this one does not.
+
+    Raises `UserError` for a file of somebody else's, and for those of an earlier export that somebody changed.
+    """
+    own, known = {*files, *_POLICY}, before or {}
+    for name in sorted(own.difference(known) if before is not None else ()):
         if (module.folder / name).exists():
             raise UserError(f"out: {module.folder / name} is not of an earlier export and would be lost; move it first")
     inside = module.folder.resolve()
-    return [old for name in before.difference(own) if (old := module.folder / name).resolve().is_relative_to(inside)]
+    gone = {
+        name: old
+        for name in set(known) - own
+        if (old := module.folder / name).resolve().is_relative_to(inside) and old.is_file()
+    }
+    unlike = {name for name, content in files.items() if _unlike(module.folder / name, known.get(name, ()), content)}
+    unlike |= {name for name, old in gone.items() if known[name] and _unlike(old, known[name])}
+    if unlike and not overwrite:
+        names = ", ".join(sorted(unlike))
+        raise UserError(
+            f"out: {names} in {module.folder} would be lost, no longer as `aaml export` wrote them; "
+            "move them first, or write over them with --overwrite"
+        )
+    return list(gone.values())
+
+
+def _unlike(path: Path, known: Sequence[str], content: bytes | None = None) -> bool:
+    """Whether a file that is there holds neither what was written before nor what is to be written now."""
+    if not path.is_file():
+        return False
+    there = path.read_bytes()
+    return there != content and _sha256(there) not in known
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _profile(spec: str, options: ProfileOptions) -> ProfileOptions:

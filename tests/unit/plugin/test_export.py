@@ -351,23 +351,58 @@ def test_an_export_replaces_what_an_earlier_one_wrote_and_leaves_the_files_of_ot
     whole = {each.relative_to(out) for each in out.rglob("*")}
     (out / "metrics.go").write_text("package main // ours\n")
     (out / "internal" / "notes.md").write_text("ours")
-    (out / "go.sum").write_text("changed")
     export(MODEL, out)
     assert (out / "metrics.go").read_text() == "package main // ours\n"
-    assert (out / "go.sum").read_text() != "changed", "it is the export's own"
     assert {each.relative_to(out) for each in out.rglob("*")} == {*whole, Path("metrics.go"), Path("internal/notes.md")}
     earlier = out / "internal" / "of_an_earlier_version.go"  # which this version does not write
     earlier.write_text("package internal\n")
     written = json.loads((out / ".aaml-export.json").read_text())
-    (out / ".aaml-export.json").write_text(json.dumps([*written, "internal/of_an_earlier_version.go", "../outside"]))
+    (out / ".aaml-export.json").write_text(
+        json.dumps({**written, "internal/of_an_earlier_version.go": [], "../outside": []})
+    )
     (tmp_path / "outside").write_text("ours")
     export(MODEL, out)
     assert not earlier.exists()
     assert (tmp_path / "outside").exists()
-    (out / ".aaml-export.json").write_text(json.dumps([each for each in written if each != "README.md"]))
+    (out / ".aaml-export.json").write_text(
+        json.dumps({name: each for name, each in written.items() if name != "README.md"})
+    )
     before = module.weights.read_bytes()
     assert f"{out / 'README.md'} is not of an earlier export" in refused(capsys, "varied-gnn", "--out", str(out))
     assert module.weights.read_bytes() == before
+
+
+@pytest.mark.parametrize("kept", ["hashes", "names", "nothing"])
+def test_an_export_does_not_write_over_what_a_person_changed(
+    kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "plugin"
+    export(MODEL, out, ExportOptions(ProfileOptions(learn="/run/aaml/learn.sock"), image="r/n:1"))
+    learner, deployment, sums = (
+        out / name for name in ("manifests/learner.yaml", "manifests/deployment.yaml", "go.sum")
+    )
+    learner.write_text("ours")
+    deployment.write_text(deployment.read_text().replace("replicas: 2", "replicas: 5"))
+    sums.write_text("changed")
+    (out / "weights.json").write_text("another policy's, which an export may replace")
+    listed = out / ".aaml-export.json"
+    if kept == "names":  # as an earlier version wrote it
+        listed.write_text(json.dumps(list(json.loads(listed.read_text()))))
+    elif kept == "nothing":
+        listed.unlink()
+    before = {each: each.read_bytes() for each in out.rglob("*") if each.is_file()}
+    said = refused(capsys, MODEL, "--out", str(out), "--image", "r/n:1")
+    changed = ["go.sum", "manifests/deployment.yaml"] + ["manifests/learner.yaml"] * (kept == "hashes")
+    if kept == "hashes":
+        assert f"out: {', '.join(changed)} in {out} " in said
+    assert all(name in said for name in changed)
+    assert said.endswith("; move them first, or write over them with --overwrite")
+    assert {each: each.read_bytes() for each in out.rglob("*") if each.is_file()} == before
+    assert run("export", [MODEL, "--out", str(out), "--image", "r/n:2", "--overwrite"]) == 0
+    assert "replicas: 2" in deployment.read_text()
+    assert sums.read_text() != "changed"
+    assert learner.exists() == (kept == "nothing"), "nobody knows whose it is"
+    export("varied-gnn", out, ExportOptions(image="r/n:3"))  # nothing was changed since
 
 
 def test_an_export_that_was_cut_off_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,5 +418,9 @@ def test_an_export_that_was_cut_off_can_be_done_again(tmp_path: Path, monkeypatc
     with pytest.raises(UserError, match="No space left"):
         export(MODEL, out)
     export(MODEL, out)
+    count = itertools.count()
+    with pytest.raises(UserError, match="No space left"):
+        export(MODEL, out, ExportOptions(image="r/n:1"))
+    export(MODEL, out, ExportOptions(image="r/n:2"))
     whole = export(MODEL, tmp_path / "whole").folder
     assert {each.relative_to(out) for each in out.rglob("*")} == {each.relative_to(whole) for each in whole.rglob("*")}
