@@ -91,7 +91,7 @@ class Karpenter:
         return self._decide(seen) if rules.is_due(self._at, self._terms) else []
 
     def _decide(self, seen: Observed) -> list[Command]:
-        names, pending = [*seen.nodes], self._planned
+        names, pending = [*seen.nodes], (self._planned, bool(self._at["replaces"]))
         gone = max(GONE, len(self._planned), len(self._used))
         own = self._sold.seen(seen, self._at, self._terms, self._budgets, self._plan_types, gone)
         self._remember(own, names)
@@ -102,7 +102,7 @@ class Karpenter:
         if packer.raised is not None:
             raise packer.raised
         self._take_over(own, names)
-        if self._at["replaces"] and self._planned != pending:
+        if self._at["replaces"] and (self._planned, True) != pending:
             self._types = self._offered(packer.claims.get(frozenset(self._planned), ()))
         if orders == BUYS:
             claims = packer.provisioned if packer.is_needed else work.order[:count].tolist()

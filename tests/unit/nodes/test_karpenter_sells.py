@@ -147,6 +147,14 @@ def test_a_node_is_not_replaced_by_two():
     assert decided(moment, seller(Catalogue((SMALL, MEDIUM, LARGE, dear)))) == []
 
 
+def test_an_empty_node_that_gets_a_pod_is_replaced_by_what_is_right_for_that_pod():
+    moment, buyer = Moment().node("a", LARGE), seller()
+    buyer.act(moment.at(1000.0))
+    moment.seen.pods["a"] = {"p": pod("p", 3)}
+    assert buyer.act(moment.at(1015.0)) == [], "it is empty no more: another plan for the same node"
+    assert buyer.act(moment.at(1030.0)) == [Replace(("a",), (MEDIUM,))]
+
+
 def test_as_many_of_the_first_nodes_go_at_once_as_one_that_costs_less_can_stand_in_for():
     # Three small nodes (3.0) with 1.5 cores each: 4.5 cores need a large one (3.6). Two (2.0): 3 cores, a medium (1.9).
     moment = Moment().node("a", SMALL, [pod("p", 1.5)]).node("b", SMALL, [pod("q", 1.5)])
