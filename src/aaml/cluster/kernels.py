@@ -21,7 +21,7 @@ import multiprocessing
 import sys
 import time
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -85,24 +85,25 @@ def interpreted(kernel: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", getattr(kernel, "py_func", kernel))
 
 
-def unless_none(place: int, function: F, otherwise: F) -> F:
-    """Return `function` where the argument at `place` is not None, and `otherwise` where it is, in kernels too.
+def by_class(place: int, functions: Mapping[type | None, F]) -> F:
+    """Return a function that is one of these by the class of its argument at `place`, a named tuple or None.
 
-    Only that one is compiled, and its lines are written into the kernel that calls it. Of `if x is None` numba compiles
-    both arms, and what only one of them returns is then tested wherever it is used.
+    In kernels only that one is compiled, and its lines are written into the kernel that calls it. Of `if x is None`
+    numba compiles both arms, and what only one of them returns is then tested wherever it is used.
     """
 
-    @wraps(function)
-    def either(*arguments: Any) -> Any:
-        return (otherwise if arguments[place] is None else function)(*arguments)
+    @wraps(next(iter(functions.values())))
+    def chosen(*arguments: Any) -> Any:
+        argument = arguments[place]
+        return functions[None if argument is None else type(argument)](*arguments)
 
-    @overload(either, jit_options=_WRITTEN, inline="always", strict=False)
+    @overload(chosen, jit_options=_WRITTEN, inline="always", strict=False)
     def choose(*kinds: Any) -> Any:
-        return otherwise if isinstance(kinds[place], types.NoneType) else function
+        return functions[getattr(kinds[place], "instance_class", None)]
 
     del choose
-    setattr(either, ALTERNATIVES, (function, otherwise))
-    return cast("F", either)
+    setattr(chosen, ALTERNATIVES, tuple(functions.values()))
+    return cast("F", chosen)
 
 
 class Reference(Generic[T]):

@@ -50,6 +50,7 @@ from aaml.episodes.supply_rows import (
     SupplyWork,
     owned_of,
 )
+from aaml.episodes.whole import play_episodes
 from aaml.errors import UserError, bad_value
 from aaml.nodes.arrays import eviction
 from aaml.nodes.rows import NODE, OFFER, POD, POD_TIME, RuleWork
@@ -92,6 +93,9 @@ _METERED = (
     "bought",
 )
 _PLAY: Callable[..., None] = play_rows
+_PLAY_WHOLE: Callable[..., None] = play_episodes
+FIRST = np.zeros(1, dtype=np.int64)
+"""The first row, for batches of one."""
 _WORTH_A_THREAD = 256  # nodes of all rows together, below which waking a thread costs more than it saves
 
 
@@ -305,38 +309,33 @@ class BatchedEnv:
             self._begin(ended, None)
         return step
 
-    def run(self, plan: Plan, sort: QueueSort | None, play: Callable[..., None]) -> Ended:
-        """Let a kernel play the first row's episode, of this plan, and return how it ended.
+    def put_order(self, plan: Plan, sort: QueueSort) -> None:
+        """Let the waiting pods of the first row's episode, of this plan, be tried in this order."""
+        remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
+        order = sort.knowing(self._observation_spec.lifetime_model)
+        put_columns(self._pool.pod_times[0], POD_TIMES, since_s=_since_s(plan, remaining_s, order))
+        if self._supply is not None:
+            self._check_order(order)
+            _put_order(self._supply.pool.terms, 0, order)
 
-        `sort` is the order of waiting pods of a batch that has one, else None. `play(pool, rows, supply, view, lives,
-        settings, work)` goes from the beginning to the end.
+    def play(
+        self, which: IntArray, scorer: Callable[[int], Any], backoff_s: tuple[float, float] | None = None
+    ) -> list[Ended]:
+        """Play the episodes of the rows `which` int64 [n] from their beginning; return how they ended.
+
+        `scorer(size)` is one of `aaml.episodes.whole`, for up to `size` nodes. `backoff_s`: the first and the longest
+        of a pod that found no node, if they are others than the batch's.
         """
-        if sort is not None:
-            remaining_s = self._pool.pod_times[0, POD_TIMES.remaining_s, : len(plan.arrival_s)]
-            order = sort.knowing(self._observation_spec.lifetime_model)
-            put_columns(self._pool.pod_times[0], POD_TIMES, since_s=_since_s(plan, remaining_s, order))
-            if self._supply is not None:
-                self._check_order(order)
-                _put_order(self._supply.pool.terms, 0, order)
-        short = True
-        while short:
-            memory = (self._pool, self._rows, self._supply, self._view, self._lives, self._settings, self._work[0])
-            play(*memory)
-            short = self._grow(np.zeros(1, dtype=np.int64))
-        return self._end(0)
-
-    def play(self, which: IntArray, kernel: Callable[..., None]) -> list[Ended]:
-        """Let a kernel play the episodes of the rows `which` int64 [n] from their beginning; return how they ended.
-
-        `kernel(pool, rows, supply, view, tables, lives, settings, work, which)` leaves each row at its end.
-        """
+        settings = self._settings
+        if backoff_s is not None:
+            first_s, most_s = map(float, backoff_s)
+            settings = settings._replace(initial_backoff_s=first_s, max_backoff_s=most_s)
         left = which
         while len(left):
-            memory = (
-                self._pool, self._rows, self._supply, self._view, self._tables, self._lives, self._settings,
-                self._work[0],
+            _PLAY_WHOLE(
+                self._pool, self._rows, self._supply, self._view, self._tables, self._lives, settings, self._work[0],
+                left, scorer(self.most_nodes),
             )  # fmt: skip
-            kernel(*memory, left)
             left = left[self._rows.progress["short"][left] > 0]
             self._grow(left)
         return [self._end(int(row)) for row in which]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI
-from aaml.cluster.kernels import call_at, inlined, reference, referent, unless_none, without_refcount
+from aaml.cluster.kernels import by_class, call_at, inlined, reference, referent, without_refcount
 from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.departures import drop, push
@@ -229,7 +229,7 @@ def _next_alone(env: Env, owned: Owned | None, settings: BatchSettings, work: Wo
     return _next_decision(env, owned, settings, work, mask)
 
 
-next_decision = unless_none(1, _next_owned, _next_alone)
+next_decision = by_class(1, {Owned: _next_owned, None: _next_alone})
 
 
 @inlined

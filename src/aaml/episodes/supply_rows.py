@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from aaml.cluster.kernels import inlined, unless_none
+from aaml.cluster.kernels import by_class, inlined
 from aaml.episodes.heap import Heap
 from aaml.episodes.rows import Env
 from aaml.nodes.meter import hold
@@ -105,7 +105,7 @@ def _none_owned(supply: Any, env: Env, b: int) -> Owned | None:  # noqa: ARG001
     return None
 
 
-owned_of = unless_none(0, _owned_of, _none_owned)
+owned_of = by_class(0, {Supply: _owned_of, None: _none_owned})
 
 
 @inlined
