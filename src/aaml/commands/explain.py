@@ -12,6 +12,13 @@ import tyro
 
 from aaml.settings import Count, Natural, Settings
 
+_OF_A_RUN, _OF_A_CLUSTER = ("task", "seed", "nodes"), ("expected_pods", "kubeconfig")
+_WITHOUT_USE = {
+    "a live pod": _OF_A_RUN,
+    "the log of a scheduler": ("policy", *_OF_A_RUN, *_OF_A_CLUSTER),
+    "a decision of a run": _OF_A_CLUSTER,
+}
+
 
 @dataclass(frozen=True)
 class Args(Settings):
@@ -43,15 +50,21 @@ def run(args: Args) -> int:
     """Print the explanation."""
     import json
 
+    from aaml.errors import UserError
     from aaml.kube.objects.manifests import pods_like
     from aaml.lab.runs import played
     from aaml.live.explaining import live, logged
 
     which = int(args.pod) if args.pod.isdecimal() else args.pod
+    of_log = args.run is not None and args.run.suffix == ".jsonl"
+    what = "a live pod" if args.run is None else "the log of a scheduler" if of_log else "a decision of a run"
+    for name in _WITHOUT_USE[what]:
+        if getattr(args, name) != getattr(Args, name):
+            raise UserError(f"{name}: is of no use for {what}; leave it out")
     if args.run is None:
         expected = pods_like(args.expected_pods) if args.expected_pods else ()
         explained = live(args.pod, args.policy or "kube-scheduler", kubeconfig=args.kubeconfig, expected=expected)
-    elif args.run.suffix == ".jsonl":
+    elif of_log:
         explained = logged(args.run, which)
     else:
         explained = played(args.run, which, args.policy, args.task, args.seed, args.nodes)

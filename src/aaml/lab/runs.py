@@ -58,6 +58,8 @@ def played(
     if (path / RESULTS).is_file():
         return Results.read(path).explain(which, policy=policy, seed=seed, nodes=nodes, task=task)
     (found,) = playable(path)
+    if task not in ("", found.spec.task.name):
+        raise bad_value("task", task, f"{found.spec.task.name}, the one of this training")
     player, drawn = policy or found.policies[0], found.seeds[0] if seed is None else seed
     replay = found.spec.replay(player, drawn, nodes or found.nodes[0])
     return found.spec.explain(replay, find_attempt(replay, which), seed=drawn)

@@ -57,6 +57,21 @@ def test_what_is_not_in_a_log_is_told_in_one_line(log, tmp_path, capsys):
     assert "expected a folder of `aaml evaluate` or `aaml train`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "name", "what"),
+    [
+        (["--task", "balance"], "task", "a live pod"),
+        (["--seed", "0"], "seed", "a live pod"),
+        (["--run", "a.jsonl", "--policy", "random"], "policy", "the log of a scheduler"),
+        (["--run", "runs", "--expected-pods", "nope.csv"], "expected_pods", "a decision of a run"),
+        (["--run", "runs", "--kubeconfig", "nope"], "kubeconfig", "a decision of a run"),
+    ],
+)
+def test_a_flag_that_cannot_count_is_refused(capsys, flags, name, what):
+    assert run("explain", ["1", *flags]) == 2
+    assert f"{name}: is of no use for {what}; leave it out" in capsys.readouterr().err
+
+
 def test_the_command_prints_text_and_json(log, capsys):
     assert run("explain", ["second", "--run", str(log)]) == 0
     assert "default/second" in capsys.readouterr().out
