@@ -143,6 +143,7 @@ def run(args: Args) -> int:
     from ssl import CERT_NONE, CERT_OPTIONAL
 
     from aaml.commands.signals import ends_by
+    from aaml.evaluation.entries import PolicyEntry, check
     from aaml.evaluation.policies import load_policy
     from aaml.kube.objects.convert import node_from_json, pod_from_json
     from aaml.kube.objects.manifests import pods_like
@@ -154,9 +155,12 @@ def run(args: Args) -> int:
     from aaml.serve.listen import PatientServer, listener
     from aaml.serve.metrics import Metrics
     from aaml.serve.service import Readers, SchedulingService
+    from aaml.sim.tasks import find_task
 
     access = _access(args)
     given = pods_like(args.expected_pods) if args.expected_pods else ()
+    if ".py:" in args.policy:
+        check(PolicyEntry(args.policy), find_task("balance"), travels=False)  # what fails there fails here too
     warm_up(load_policy(args.policy))  # kube-scheduler waits seconds for an answer, not for a compiler
     with ExitStack() as stack:
         listening = stack.enter_context(listener(args.host, args.port, "host, port"))

@@ -1,6 +1,7 @@
 """The HTTP service: routes, limits and errors over `SchedulingService`."""
 
 import hmac
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -20,8 +21,9 @@ from aaml.serve.listen import CERTIFIED
 from aaml.serve.messages import ExtenderArgs, ExtenderBindingArgs, Problem, ScoreRequest, fold
 from aaml.serve.metrics import CONTENT_TYPE, Metrics
 from aaml.serve.openapi import document
-from aaml.serve.service import SchedulingService
+from aaml.serve.service import PolicyFailedError, SchedulingService
 
+LOG = logging.getLogger(__name__)
 Body = TypeVar("Body")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # 5,000 full nodes are about 15 MB
 _BODIES = 4  # of the largest kind that are held at once, all requests together
@@ -143,7 +145,7 @@ class _Endpoints:
         self, path: str, respond: Callable[[Request], Awaitable[Response]], *, open_to_all: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
-            started = time.perf_counter()
+            started, response = time.perf_counter(), None
             try:
                 if not open_to_all:
                     self._access.check(request)
@@ -154,8 +156,13 @@ class _Endpoints:
                 response = _problem(422, str(error))
             except ClientDisconnect:
                 response = _problem(400, "body: the client left before it was complete")
-            self._metrics.requests.labels(path, str(response.status_code)).inc()
-            self._metrics.request_duration.labels(path).observe(time.perf_counter() - started)
+            except PolicyFailedError as error:
+                LOG.error("%s: %s", path, error)  # noqa: TRY400  (a line for each request is enough)
+                response = _problem(500, str(error))
+            finally:
+                status = 500 if response is None else response.status_code
+                self._metrics.requests.labels(path, str(status)).inc()
+                self._metrics.request_duration.labels(path).observe(time.perf_counter() - started)
             return response
 
         return handle

@@ -25,6 +25,7 @@ _PROBLEMS = {
     "401": "No valid token or certificate",
     "413": "Too large",
     "422": "No such object or field",
+    "500": "The policy failed",
     "503": "Too many at once",
 }
 

@@ -1,7 +1,9 @@
 """What the HTTP endpoints do, apart from HTTP: filter, prioritize and bind for kube-scheduler, and score nodes."""
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -10,7 +12,7 @@ import numpy.typing as npt
 
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.state import ClusterState
-from aaml.errors import UserError
+from aaml.errors import UserError, failure_of
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Policy, Ranker
@@ -26,7 +28,12 @@ from aaml.serve.messages import (
 
 MAX_EXTENDER_SCORE = 10  # extender/v1 MaxExtenderPriority
 MAX_SCORE = 100
+_PACKAGE = Path(__file__).parents[1]
 BoolArray = npt.NDArray[np.bool_]
+
+
+class PolicyFailedError(Exception):
+    """The policy raised, or gave no score for each node; the message is one line."""
 
 
 class ClusterView(Protocol):
@@ -106,20 +113,31 @@ def grader(policy: Policy) -> Callable[[Context], npt.NDArray[np.float64]]:
         grades = np.zeros(len(context.mask))
         node_index = policy.act(context).node_index
         if node_index is not None:
+            if not 0 <= node_index < len(grades):
+                raise ValueError(f"chose node {node_index} of {len(grades)}")
             grades[node_index] = 1.0
         return grades
 
     return by_choice
 
 
+def _one_each(scores: npt.ArrayLike, nodes: int) -> npt.NDArray[np.float64]:
+    """Return scores [N] as numbers. Raises `ValueError` where there is not one for each node."""
+    found = np.asarray(scores, dtype=np.float64)
+    if found.shape != (nodes,):
+        raise ValueError(f"scores of shape {list(found.shape)} for {nodes} nodes")
+    return found
+
+
 class SchedulingService:
     """Answers requests by one policy.
 
-    `view` is the cluster that is watched. Without one only `score` works, and the others raise `UserError`.
+    `view` is the cluster that is watched. Without one only `score` works, and the others raise `UserError`. Where the
+    policy fails they raise `PolicyFailedError`.
     """
 
     def __init__(self, policy: Policy, readers: Readers, view: ClusterView | None) -> None:
-        self._scores, self._spec = grader(policy), spec_of(policy)
+        self._name, self._scores, self._spec = policy.name, grader(policy), spec_of(policy)
         self._readers, self.view = readers, view
 
     @property
@@ -182,7 +200,16 @@ class SchedulingService:
         return ScoreReply(dict(zip(state.names, grades, strict=True)))
 
     def _grades(self, state: ClusterState, pod: Pod, mask: BoolArray) -> npt.NDArray[np.float64]:
-        return self._scores(Context(state, pod, mask, self._spec))
+        try:
+            return _one_each(self._scores(Context(state, pod, mask, self._spec)), len(mask))
+        except UserError:
+            raise
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            files = [each.filename for each in frames if not Path(each.filename).is_relative_to(_PACKAGE)]
+            place = f"{Path(files[-1]).name}, " if files else ""
+            said = failure_of(error, *map(Path, files[-1:])).removeprefix(own := f"policy {self._name}: ")
+            raise PolicyFailedError(f"{own}{place}{said}") from error
 
     def _view(self) -> ClusterView:
         if self.view is None:

@@ -172,6 +172,53 @@ def test_kube_schedulers_own_sums_are_served_the_same_for_every_request() -> Non
         assert client.post("/score", json=body).json() == {"scores": {"a": 100, "b": 0, "c": 40, "d": 100}}
 
 
+OWN = """
+from aaml.scheduling.ports import Decision
+def raises(context):
+    return context.nothing
+def short(context):
+    return [1.0]
+def words(context):
+    return ["a"] * len(context.mask)
+class Away:
+    name = "away"
+    def act(self, context):
+        return Decision(-1)
+class Ranks(Away):
+    def scores(self, context):
+        return [1.0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "own.py, line 4: AttributeError: 'Context' object has no attribute 'nothing'"),
+        ("short", "the score has shape (1,), expected (3,)"),
+        ("Ranks", "scores of shape [1] for 3 nodes"),
+        ("words", "could not convert string to float: 'a'"),
+        ("Away", "chose node -1 of 3"),
+    ],
+)
+def test_a_policy_that_fails_is_answered_counted_and_logged_in_a_line(
+    name: str, said: str, view: View, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    policy, metrics = load_policy(f"{tmp_path / 'own.py'}:{name}"), Metrics()
+    served = SchedulingService(policy, Readers(pod_from_json, node_from_json, state_from_objects), view)
+    client = TestClient(create_app(served, metrics), raise_server_exceptions=True)
+    answer = client.post("/prioritize", json={"pod": pod_json(), "nodenames": ["n1", "n2"]})
+    assert (answer.status_code, answer.json()) == (500, {"error": f"policy {policy.name}: {said}"})
+    assert f"/prioritize: policy {policy.name}: {said}" in caplog.messages
+    assert b'aaml_http_requests_total{endpoint="/prioritize",status="500"} 1.0' in metrics.text()
+
+
+def test_a_policy_that_fails_is_not_served(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(UserError, match=r"own.py:raises: line 4: AttributeError"):
+        run(Args(policy=f"{tmp_path / 'own.py'}:raises", cluster=False, port=0))
+
+
 def test_a_policy_that_only_chooses_gives_its_choice_the_highest_score() -> None:
     client = TestClient(create_app(service(None, "round-robin"), Metrics()))
     body = {"pod": pod_json("1"), "nodes": [node_json("a", "4"), node_json("b", "3")]}
