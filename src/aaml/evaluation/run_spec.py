@@ -12,6 +12,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.identity import changed_since, identity
 from aaml.evaluation.policies import frozen, is_model, split_nodes
+from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.replay import AttemptRecord, Replay
@@ -19,9 +20,11 @@ from aaml.nodes.catalogue_file import read_catalogue
 from aaml.scheduling.loop import never
 from aaml.scheduling.play import play
 from aaml.schema import convert, of_json, read_bytes
+from aaml.sim.recorded import TraceTask
 from aaml.sim.recorded_bill import RecordedBillTask, provisioned_from
 from aaml.sim.task import Task
-from aaml.sim.tasks import find_task
+from aaml.sim.tasks import find_task, find_trace_task
+from aaml.workload.trace.windows import Part
 
 if TYPE_CHECKING:
     from aaml.insight.explanation import Explanation
@@ -62,7 +65,8 @@ class RunSpec:
         """Return JSON-able values; policies that are objects of a program are left out."""
         named = {label: spec for label, spec in self.policies.items() if isinstance(spec, str)}
         types = {} if self.instance_types is None else {"instance_types": str(self.instance_types)}
-        return {"task": self.task.name, "pods": self.pods, "policies": named, **types}
+        part = {"part": self.task.part} if isinstance(self.task, TraceTask) and self.task.part != "holdout" else {}
+        return {"task": self.task.name, "pods": self.pods, "policies": named, **types, **part}
 
     def entry(self, policy: str) -> PolicyEntry:
         """Return a policy by its label, or by anything that `aaml.evaluate` takes."""
@@ -144,7 +148,10 @@ def read_run_specs(folders: Iterable[Path]) -> dict[str, RunSpec]:
             continue
         for each in convert(of_json(read_bytes(path, "recipes"), str(path)), list[_Kept], str(path)):
             types = None if each.instance_types is None else Path(each.instance_types)
-            spec = RunSpec(find_task(each.task), each.policies, each.pods, types)
+            task = find_task(each.task) if each.part == "holdout" else find_trace_task(each.task, each.part)
+            reference = recorded_kube_scheduler()  # what `aaml replay` compares with, which has no name of its own
+            of_trace: dict[str, str | Policy] = {reference.name: reference} if isinstance(task, TraceTask) else {}
+            spec = RunSpec(task, of_trace | each.policies, each.pods, types)
             name = spec.task.name
             found[name] = spec.over(found[name]) if name in found else spec
     return found
@@ -157,6 +164,7 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     policies: dict[str, str]
     pods: Annotated[int, Meta(ge=1)] | None = None
     instance_types: str | None = None
+    part: Part = "holdout"
 
 
 def find_attempt(replay: Replay, which: int | str) -> AttemptRecord:

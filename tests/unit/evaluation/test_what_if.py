@@ -12,6 +12,7 @@ import pytest
 from aaml.cli import run as command
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.evaluation.reproduce import RECORDED
 from aaml.evaluation.results import Results
 from aaml.evaluation.what_if import comparable, paid
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodEnded, PodSeen, Watched
@@ -136,6 +137,18 @@ def test_each_number_is_that_of_the_lines_of_the_trace(trace, raw, tmp_path, cap
         means = [float(rows[name, number]["mean_empty_fraction"]) for number in told]
         shown = next(line for line in said.splitlines() if line.startswith(name) and "[" in line)
         assert float(shown.split()[1]) == pytest.approx(sum(means) / len(means), abs=5e-3)
+
+
+def test_a_decision_of_any_window_is_explained_by_who_decided(trace, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert command("replay", [str(trace), "--policy", "first-fit", "--windows", "all", f"--out={out}"]) == 0
+    capsys.readouterr()
+    for policy in ("first-fit", "kube-scheduler"):
+        assert command("explain", ["0", "--run", str(out), "--policy", policy, "--seed", "1"]) == 0
+        assert f"of {policy}" in capsys.readouterr().out
+    (spec,) = Results.read(out).run_specs.values()
+    assert spec.entry("kube-scheduler").spec.config is RECORDED, "of the recorded pods, which have owners"
+    assert spec.task.episodes == tuple(range(10))
 
 
 def test_a_window_in_which_a_metric_has_no_value_for_somebody_is_left_out_and_told():
