@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +75,14 @@ def carry_out(names: Sequence[str], policies: Sequence[Policy]) -> Iterator[list
     """Yield the figures of one set of cases after the other, those of the best published policy and the optimum too."""
     for name in names:
         cases, best = published(name), POLICIES[best_published(name)]
-        with_best = policies if best in policies else [*policies, best]
-        yield [*(figures(name, each, cases, best) for each in with_best), optimum_figures(name, cases, best)]
+        players = _players(name, policies)
+        yield [*(figures(name, each, cases, best) for each in players), optimum_figures(name, cases, best)]
+
+
+def _players(cases: str, policies: Sequence[Policy]) -> list[Policy]:
+    """Return these policies, with the best published one on the cases."""
+    best = POLICIES[best_published(cases)]
+    return [*policies] if best in policies else [*policies, best]
 
 
 def best_published(cases: str) -> str:
@@ -112,15 +119,42 @@ def _groups(cases: Cases, dollars: FloatArray, best: Policy) -> tuple[int, int]:
     return sum(int(each > _LEVEL) for each in means), len(means)
 
 
-def check_folder(folder: Path) -> None:
-    """Raise `UserError` where the folder's results.csv is of another command."""
+def check_folder(folder: Path, names: Sequence[str], policies: Sequence[Policy]) -> None:
+    """Raise `UserError` where the folder's results.csv is of another command, or has rows that no run of these makes.
+
+    `names`: of the cases that are to be played.
+    """
     refuse_other_table(folder / RESULTS, [each.name for each in fields(Figures)])
+    own = {(name, each) for name in names for each in (*(each.name for each in _players(name, policies)), OPTIMUM)}
+    rows = _kept(folder)
+    if other := sorted(set(zip(rows["cases"], rows["policy"], strict=True)) - own):
+        raise bad_value("out", str(folder), f"another folder: this one has a row of {other[0][1]} on {other[0][0]}")
 
 
 def keep(found: Sequence[Figures], folder: Path) -> Path:
-    """Write a row for each to results.csv in a folder; returns its path."""
-    write_text(folder / RESULTS, pd.DataFrame(map(asdict, found)).to_csv(index=False), field="out")
+    """Write a row for each policy on a set of cases to results.csv in a folder, in place of those on the same cases.
+
+    Returns the file's path.
+    """
+    rows = _kept(folder)
+    new = _read(StringIO(pd.DataFrame(map(asdict, found)).to_csv(index=False)))
+    rows = pd.concat([rows[rows["cases"] != found[0].cases], new])
+    write_text(folder / RESULTS, rows.to_csv(index=False), field="out")
     return folder / RESULTS
+
+
+def _kept(folder: Path) -> pd.DataFrame:
+    """Return the rows of a folder, as text."""
+    if not (folder / RESULTS).is_file():
+        return pd.DataFrame(columns=[each.name for each in fields(Figures)])
+    try:
+        return _read(folder / RESULTS)
+    except ValueError as error:
+        raise UserError(f"{folder / RESULTS}: not readable as results: {' '.join(str(error).split())}") from error
+
+
+def _read(file: Path | StringIO) -> pd.DataFrame:
+    return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 def won(each: Figures, found: Sequence[Figures]) -> float:

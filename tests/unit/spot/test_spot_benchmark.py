@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 from aaml.cli import run
 from aaml.errors import StoppedError, UserError
-from aaml.spot.bench import best_published, carry_out, figures, parse_cases, parse_policies, won
+from aaml.spot import bench
+from aaml.spot.bench import Figures, best_published, carry_out, figures, parse_cases, parse_policies, won
 from aaml.spot.cases import NAMES, Cases, cases, published
 from aaml.spot.optimum import optimum
 from aaml.spot.play import RESULT, play
@@ -231,6 +234,37 @@ def test_the_command_plays_and_keeps_a_row_for_each_policy(tmp_path: Path, capsy
     assert "Frontier-CS: high availability, tight deadline, large overhead" in said
     rows = (tmp_path / "results.csv").read_text().splitlines()
     assert [row.split(",")[1] for row in rows[1:]] == ["greedy", OURS, "slack-line", "optimum"]
+    assert rows[-1].startswith("high-tight-large,optimum,"), "in the order of the table"
+    assert ",nan," not in rows[-1]
+
+
+def row_of(cases: str, policy: str) -> Figures:
+    return Figures(cases, policy, 1, 2.5, float("nan"), 0, 0.0, 2.5, 1.0, 0, 0, 1)
+
+
+def test_rows_are_kept_as_they_come_and_those_of_other_cases_are_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(names: Sequence[str], _policies: object) -> Iterator[list[Figures]]:
+        yield [row_of(names[0], "greedy")]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "carry_out", cut_off)
+    monkeypatch.setattr(bench, "tell", lambda _: None)
+    argv = ["cant-be-late", "--policy", "greedy", "--out", str(tmp_path), "--cases"]
+    with suppress(KeyboardInterrupt):
+        run("bench", [*argv, "leaderboard", "nine-zones"])
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    assert lines[1:] == ["leaderboard,greedy,1,2.5,,0,0.0,2.5,1.0,0,0,1"]
+    bench.keep([row_of("nine-zones", "greedy")], tmp_path)
+    bench.keep([row_of("leaderboard", "optimum")], tmp_path)
+    assert [each.rsplit(",", 10)[0] for each in (tmp_path / "results.csv").read_text().splitlines()[1:]] == [
+        "nine-zones,greedy", "leaderboard,optimum",
+    ]  # fmt: skip
+    before = (tmp_path / "results.csv").read_bytes()
+    assert run("bench", [*argv, "leaderboard"]) == 2
+    assert "expected another folder: this one has a row of greedy on nine-zones" in capsys.readouterr().err
+    assert (tmp_path / "results.csv").read_bytes() == before
 
 
 def test_another_commands_results_are_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,11 +34,11 @@ def run(args: Args) -> int:
     names = parse_cases(args.cases)
     policies = parse_policies(args.policy, None if args.rule is None else read_rule(args.rule))
     if args.out is not None:
-        check_folder(args.out)
-    whole = []
+        check_folder(args.out, names, policies)
     for found in carry_out(names, policies):
         tell(found)
-        whole += found
+        if args.out is not None:
+            kept = keep(found, args.out)  # at once: all sets of cases take minutes
     if args.out is not None:
-        print(f"wrote {keep(whole, args.out)}")
+        print(f"wrote {kept}")
     return 0
