@@ -26,21 +26,24 @@ def find_autoscaler(name: str) -> Found:
     return WORDS[name] if name in WORDS else read_autoscaler(Path(name))
 
 
-def read_autoscaler(path: Path) -> Found:
-    """Return who provisions nodes, of a file. Raises `UserError` for one that is missing or says something else."""
-    accepted = (
+def read_autoscaler(path: Path, field: str = "nodes", accepted: str = "") -> Found:
+    """Return who provisions nodes, of a file, which is the value of a `field`.
+
+    Raises `UserError` for one that is missing or says something else.
+    """
+    accepted = accepted or (
         f"a YAML file with a {nodepool.KIND} of {nodepool.API_VERSION}, a {node_policy.KIND} of "
         f"{node_policy.API_VERSION} or a {descheduler_policy.KIND} of {descheduler_policy.API_VERSION}"
     )
-    text = read_bytes(path, "nodes", accepted)
+    text = read_bytes(path, field, accepted)
     try:
         documents = of_yaml(text, str(path))
     except UserError as error:
-        raise UserError(f"nodes: {error}; expected {accepted}") from error
+        raise UserError(f"{field}: {error}; expected {accepted}") from error
     kinds = {each.KIND: each.API_VERSION for each in (nodepool, node_policy, descheduler_policy)}
-    found = of_kind(documents, kinds, f"nodes: {path}")
+    found = of_kind(documents, kinds, f"{field}: {path}")
     if found is None:
-        raise bad_value("nodes", str(path), accepted)
+        raise bad_value(field, str(path), accepted)
     if found["kind"] == nodepool.KIND:
         return read_nodepool(path)
     read = read_node_policy if found["kind"] == node_policy.KIND else read_descheduler_policy

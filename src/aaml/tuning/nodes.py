@@ -163,9 +163,10 @@ def tune(
 def _tune(settings: NodePolicyTuning, resume: bool, stopped: Callable[[], bool]) -> TunedNodePolicy:
     start = NodePolicy()
     if settings.start is not None:
-        read = read_autoscaler(settings.start)
+        accepted = "a policy of nodes, as `aaml search nodes` writes it"
+        read = read_autoscaler(settings.start, "start", accepted)
         if not isinstance(read, NodePolicy):
-            raise bad_value("start", str(settings.start), "a policy of nodes, as `aaml search nodes` writes it")
+            raise bad_value("start", str(settings.start), accepted)
         start = read
     sampler = CmaEs(to_vector(start), population=settings.population, deviation=_DEVIATION, seed=settings.seed)
     with (

@@ -49,4 +49,6 @@ def test_the_same_search_writes_the_same_file_which_says_what_it_pays(tmp_path):
 
 def test_the_command_refuses_what_is_no_policy_to_start_with(tmp_path, capsys):
     assert run("search nodes", f"--start {tmp_path}/none.yaml --out {tmp_path}/out.yaml".split()) == 2
-    assert "NodePolicy" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"start: '{tmp_path}/none.yaml' is not accepted; expected a policy of nodes, as `aaml search nodes`" in said
+    assert "NodePool" not in said
