@@ -6,7 +6,7 @@ from typing import Any
 from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import TypicalPod, TypicalPods
-from aaml.scheduling.lifetimes import model_from_dict
+from aaml.scheduling.lifetimes import EDGES_S, LifetimeModel, model_from_dict
 from aaml.scheduling.observation import ObservationSpec
 
 _FIELDS = {"lookahead", "lifetimes", "racks", "typical_pods", "expects", "costs"}
@@ -48,9 +48,19 @@ def spec_from_dict(fields: Mapping[str, Any]) -> ObservationSpec:
         lifetimes=bool(fields["lifetimes"]),
         racks=bool(fields["racks"]),
         fragmentation=None if pods is None else FragmentMeter(_pods_from_dict(pods)),
-        lifetime_model=None if expected is None else model_from_dict(expected),
+        lifetime_model=None if expected is None else _model_from_dict(expected),
         costs=bool(fields.get("costs", False)),
     )
+
+
+def _model_from_dict(fields: Mapping[str, Any]) -> LifetimeModel:
+    """Return the model of how long pods run. Raises ValueError for a band of age that is none."""
+    bands = len(EDGES_S) - 1
+    for each in fields.get("classes", ()):
+        for band, _, _ in each["bands"]:
+            if int(band) != band or not 0 <= band < bands:
+                raise ValueError(f"band {band} of {bands}")
+    return model_from_dict(fields)
 
 
 def _pods_to_dict(pods: TypicalPods) -> dict[str, Any]:

@@ -210,10 +210,12 @@ def test_a_person_may_name_constants_in_the_file(tmp_path):
     assert str(load_formula(path)) == "pair.cpu_after * -3"
 
 
-BEYOND_THE_LAST_BAND = {
-    "lookahead": 0, "lifetimes": False, "racks": False, "typical_pods": None,
-    "expects": {"classes": [{"key": "", "around": -1, "bands": [[100, 1.0, 1.0]]}]},
-}  # fmt: skip
+def of_band(band):
+    """An observation that knows how many pods ended in a band of age."""
+    return {
+        "lookahead": 0, "lifetimes": False, "racks": False, "typical_pods": None,
+        "expects": {"classes": [{"key": "", "around": -1, "bands": [[band, 1.0, 1.0]]}]},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,9 @@ BEYOND_THE_LAST_BAND = {
         ({"format": "aaml-linear"}, "expected"),
         ({"constants": 3}, "constants: Expected `object`, got `int` (3)"),
         ({"observation": {}}, "observation: lacks 'typical_pods'"),
-        ({"observation": BEYOND_THE_LAST_BAND}, "observation: says of no observation what it is (index 100 is"),
+        ({"observation": of_band(100)}, "observation: says of no observation what it is (band 100 of 51)"),
+        ({"observation": of_band(-1)}, "observation: says of no observation what it is (band -1 of 51)"),
+        ({"observation": of_band(1.5)}, "observation: says of no observation what it is (band 1.5 of 51)"),
         (
             {"observations": {}},
             "unknown field `observations`; did you mean observation? Expected one of format, expression,",
