@@ -122,9 +122,10 @@ def _policy(args: Args, given: "Sequence[Pod]", view: "KubeView | None") -> "Pol
     """Load the policy with the pods it may expect. Raises `UserError` where it needs some with GPUs and has none."""
     from aaml.errors import UserError
     from aaml.evaluation.policies import load_policy, needs_expected_pods
+    from aaml.policies.kube_scores.siblings import among_real_pods
 
     running = [placement.pod for placement in view.state.pods()] if view is not None else []
-    policy = load_policy(args.policy, expected=given or running)
+    policy = among_real_pods(load_policy(args.policy, expected=given or running))
     if needs_expected_pods(policy):
         found = "no pod with a GPU runs on the cluster" if view is not None else "none"
         if args.expected_pods:

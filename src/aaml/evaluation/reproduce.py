@@ -16,10 +16,11 @@ from typing import Literal
 import numpy as np
 
 from aaml.cluster.filters import feasible
-from aaml.cluster.objects import LabelSelector, Pod, Requirement
+from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig, plugin_scores, total_scores
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
+from aaml.policies.kube_scores.siblings import owner_selector
 from aaml.telemetry.tables import plain, table
 from aaml.workload.trace.events import AnyEvent, PodBound
 from aaml.workload.trace.trace import Follower, Trace
@@ -38,23 +39,6 @@ _WORDS: dict[Kind, str] = {
 }
 _IN_FLIGHT = 12  # binds before and after a decision that may have been made in another order
 _IN_FLIGHT_S = 2.0
-_SPREAD_OWNERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
-_OWN_LABELS = ("pod-template-hash", "controller-revision-hash")
-_PER_POD = frozenset({"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"})
-
-
-def owner_selector(pod: Pod) -> LabelSelector | None:
-    """Return the selector by which the default spreading counts a pod's siblings, as far as its labels tell.
-
-    kube-scheduler reads it from the ReplicaSet, StatefulSet and Services, which a trace does not have. The label that
-    the controllers put on a revision's pods selects the same ones, or else all labels that are not a single pod's.
-    """
-    if not pod.owner.startswith(_SPREAD_OWNERS):
-        return None
-    own = [key for key in _OWN_LABELS if key in pod.labels]
-    keys = own[:1] or sorted(set(pod.labels) - _PER_POD)
-    return LabelSelector(tuple(Requirement(key, "In", (pod.labels[key],)) for key in keys)) if keys else None
-
 
 RECORDED = KubeSchedulerConfig(default_selector=owner_selector)
 """The default profile, with its default spreading as far as a trace tells who belongs with whom."""

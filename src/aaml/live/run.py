@@ -25,6 +25,7 @@ from aaml.live.scheduler_replica import scheduler_replica
 from aaml.live.session import PlainSession
 from aaml.live.settings import Folders, SchedulerSettings
 from aaml.live.warm_up import warm_up
+from aaml.policies.kube_scores.siblings import among_real_pods
 from aaml.policies.registry import make_reward
 from aaml.scheduling.loop import deployments
 from aaml.scheduling.node_sampling import ALL, NodeSampling
@@ -225,7 +226,7 @@ class SchedulerRun:
     def _fallback(self) -> "Policy | None":
         """Make the policy that steps in; raises `UserError` when there is none of that name."""
         named = self.settings.fallback
-        return None if named == "none" else load_policy(named, seed=self.settings.seed)
+        return None if named == "none" else among_real_pods(load_policy(named, seed=self.settings.seed))
 
     def _guarded(self, policy: "Policy", replica: "SchedulerReplica", cluster: "Cluster") -> "Policy":
         """Return the policy with its fallback, or the policy itself where there is no fallback."""

@@ -2,7 +2,8 @@
 
 from aaml.cluster.objects import Node, Pod, Taint
 from aaml.cluster.quantity import CPU, MEMORY, PODS
-from aaml.evaluation.reproduce import owner_selector, reproduce
+from aaml.evaluation.reproduce import reproduce
+from aaml.policies.kube_scores.siblings import owner_selector
 from aaml.workload.trace.events import Began, Listed, NodeSeen, PodBound, PodSeen
 from aaml.workload.trace.trace import Trace
 
