@@ -85,9 +85,9 @@ class Paired:
     """A against B on the same seeds.
 
     `difference`: interval of the mean paired difference A - B. `improvement`: the share of seeds on which A is better,
-    ties counting half. `verdict`: "undecided" below `LEAST_SEEDS` seeds, "better" or "worse" when the interval lies
-    clear of zero, else "level". `ratio`: interval of the geometric mean of A / B, in which each seed counts alike
-    however large its values are; None where not all of them are above zero.
+    ties counting half. `verdict`: "undecided" below `LEAST_SEEDS` seeds and where a value is NaN, "better" or "worse"
+    when the interval lies clear of zero, else "level". `ratio`: interval of the geometric mean of A / B, in which each
+    seed counts alike however large its values are; None where not all of them are above zero.
     """
 
     difference: Interval
@@ -182,7 +182,7 @@ def paired(
     sign = -1.0 if better == "lower" else 1.0
     low, high = sorted((sign * difference.low, sign * difference.high))
     verdict: Verdict = "better" if low > 0 else "worse" if high < 0 else "level"
-    if len(first) < LEAST_SEEDS:
+    if len(first) < LEAST_SEEDS or np.isnan(difference.mean):
         verdict = "undecided"
     return Paired(difference, improvement, verdict, _ratio(first, second, confidence))
 

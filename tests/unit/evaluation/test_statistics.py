@@ -49,6 +49,10 @@ def test_below_five_seeds_nothing_is_decided(seeds: int) -> None:
     assert share_of_gain(reference + 1.0, reference, reference + 2.0, "higher") is None
 
 
+def test_a_value_that_is_none_decides_nothing() -> None:
+    assert paired([1.0, float("nan"), *[2.0] * 8], [3.0] * 10, "lower").verdict == "undecided"
+
+
 def test_the_same_episode_again_says_nothing_new() -> None:
     rows = [
         {"task": "balance", "nodes": 3, "policy": policy, "seed": 7, "mean_variance": value}

@@ -319,6 +319,8 @@ def test_a_look_is_told_by_the_command(tmp_path, capsys):
              "--generations", "1", "--islands", "1", "--out", str(tmp_path / "run")]  # fmt: skip
     assert run("search formula", flags) == 0
     capsys.readouterr()
+    assert run("search formula", ["--out", str(tmp_path / "run"), "--look", "5", "--resume"]) == 2
+    assert "nothing with --look" in capsys.readouterr().err
     assert run("search formula", ["--out", str(tmp_path / "run"), "--look", "5", "--nodes", "4", "6"]) == 0
     said = capsys.readouterr().out
     assert "balance, 4 nodes: " in said

@@ -43,6 +43,8 @@ def run(args: Args) -> int:
     config = args.evolve
     out = args.out or Path("runs") / f"search-formula-{config.label}-s{config.seed}"
     if args.look:
+        if args.resume:
+            raise bad_value("resume", "True", "nothing with --look, which does not search")
         searched = read_config(out)
         if searched.is_openb:
             accepted = (
