@@ -6,13 +6,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aaml.evaluation.policies import load_policy
+from aaml.evaluation.policies import load_live_policy
 from aaml.extras import lazily
 from aaml.kube.cluster import KubeCluster
 from aaml.live.observers.decisions import ProgressBar
 from aaml.live.observers.lifetimes import watched_lifetimes
 from aaml.live.settings import DEFAULT_REWARD
-from aaml.policies.kube_scores.siblings import among_real_pods
 from aaml.policies.registry import make_reward
 from aaml.scheduling.loop import Episodes, deployments
 from aaml.scheduling.play import Stats, play
@@ -111,7 +110,7 @@ def schedule(
         For what is no policy, and when the cluster does not answer any more.
 
     """
-    made = among_real_pods(load_policy(str(policy))) if isinstance(policy, str | Path) else policy
+    made = load_live_policy(str(policy)) if isinstance(policy, str | Path) else policy
     with ExitStack() as stack:
         bar = [stack.enter_context(closing(ProgressBar(made.name, cluster)))] if progress else []
         if learns(made):

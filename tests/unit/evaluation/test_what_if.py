@@ -14,6 +14,7 @@ from aaml.cli import run as command
 from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.evaluation.entries import PolicyEntry
+from aaml.evaluation.policies import load_live_policy, load_policy
 from aaml.evaluation.reproduce import RECORDED
 from aaml.evaluation.results import Results
 from aaml.evaluation.what_if import comparable, paid
@@ -199,3 +200,10 @@ def test_the_recorded_dollars_are_those_of_the_windows_in_which_they_are_known()
     assert told[2].startswith("  kube-scheduler: $49")
     whole = Results(pd.DataFrame(rows).fillna({"bill": 6.0}), frozenset())
     assert paid(whole, ["kube-scheduler"], 3 * 1800.0)[1] == "  recorded: $6, by the prices of its nodes' types"
+
+
+@pytest.mark.parametrize("name", ["kube-scheduler", "kube-scheduler-packing"])
+def test_on_a_real_cluster_each_kube_scheduler_spreads_by_default(name):
+    assert load_live_policy(name).config == replace(
+        load_policy(name).config, default_selector=RECORDED.default_selector
+    )
