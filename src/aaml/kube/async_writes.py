@@ -14,10 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from aaml import threads
-from aaml.kube.connection import Answer, Coming
+from aaml.kube.connection import Answer, Coming, Connections
 from aaml.kube.jobs import JobThreads
 
 log = logging.getLogger(__name__)
@@ -34,25 +34,6 @@ _MORE = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 class NotSent(Exception):  # noqa: N818  (nothing went wrong)
     """The request was cancelled, or has to be sent another way."""
-
-
-class WriteTransport(Protocol):
-    """What the writer needs of a transport."""
-
-    def open(self) -> Any:
-        """Return a connected socket; may block. Raises `NotSent` where a request has to go another way."""
-
-    def answered(self, connection: Any) -> None:
-        """Note that an answer was read on this socket."""
-
-    def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """Return the bytes of a POST request."""
-
-    def error_of(self, answer: Answer) -> Exception | None:
-        """Return the error in an answer, None for a success."""
-
-    def explain(self, error: Exception, *, sent: bool) -> Exception:
-        """Return an error of the network as one of this package's errors."""
 
 
 class _Write:
@@ -117,10 +98,20 @@ class WriteQueue:
 
 
 class AsyncWriter:
-    """The thread that sends the writes of all queues to one server; an answer may take `timeout_s` seconds."""
+    """The thread that sends the writes of all queues to one server; an answer may take `timeout_s` seconds.
 
-    def __init__(self, wire: WriteTransport, timeout_s: float) -> None:
-        self._wire, self._timeout_s = wire, timeout_s
+    `encode(path, body)` returns the bytes of a POST request, `refusal` the error in an answer (None for a success), and
+    `explain(error, sent)` an error of the network as one of this package's. Without `connections` every write ends with
+    `NotSent`.
+    """
+
+    def __init__(
+        self, connections: Connections | None, encode: Callable[[str, Mapping[str, Any]], bytes],
+        refusal: Callable[[Answer], Exception | None], explain: Callable[[Exception, bool], Exception],
+        timeout_s: float,
+    ) -> None:  # fmt: skip
+        self._connections, self._encode, self._refusal, self._explain = connections, encode, refusal, explain
+        self._timeout_s = timeout_s
         self._selector = selectors.DefaultSelector()
         self._bell, self._ring = socket.socketpair()
         for end in (self._bell, self._ring):
@@ -182,10 +173,12 @@ class AsyncWriter:
 
     def _open(self, queue: WriteQueue) -> None:
         try:
-            opened = self._wire.open()
+            if self._connections is None:
+                raise NotSent  # noqa: TRY301
+            opened = self._connections.open()
             opened.setblocking(False)
         except Exception as error:  # noqa: BLE001  (the request gets it, whatever it is)
-            self.submit(queue, error if isinstance(error, NotSent) else self._wire.explain(error, sent=False))
+            self.submit(queue, error if isinstance(error, NotSent) else self._explain(error, False))
         else:
             self.submit(queue, opened)
 
@@ -251,9 +244,9 @@ class AsyncWriter:
             write = queue.waiting.popleft()
             try:
                 body = write.body()
-                request = None if body is None else self._wire.encode(write.path, body)
+                request = None if body is None else self._encode(write.path, body)
             except Exception as error:  # noqa: BLE001  (the request gets it, whatever it is)
-                queue.end(write, self._wire.explain(error, sent=False))
+                queue.end(write, self._explain(error, False))
                 continue
             if request is None:
                 queue.end(write, NotSent())
@@ -300,20 +293,21 @@ class AsyncWriter:
 
     def _finish(self, connection: _Connection, answer: Answer, *, goes_on: bool) -> None:
         write, connection.write = connection.write, None
-        self._wire.answered(connection.socket)
+        if self._connections is not None:
+            self._connections.answered(connection.socket)
         if goes_on:
             connection.coming = Coming()
             connection.queue.idle.append(connection)
         else:
             self._drop(connection)
         if write is not None:
-            connection.queue.end(write, self._wire.error_of(answer))
+            connection.queue.end(write, self._refusal(answer))
 
     def _lose(self, connection: _Connection, error: Exception) -> None:
         write, connection.write = connection.write, None
         self._drop(connection)
         if write is not None:
-            connection.queue.end(write, self._wire.explain(error, sent=True))
+            connection.queue.end(write, self._explain(error, True))
 
     def _drop(self, connection: _Connection) -> None:
         queue = connection.queue

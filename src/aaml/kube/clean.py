@@ -25,14 +25,6 @@ _KINDS = (
 _AGAIN_S = 2.0
 
 
-class _Named(msgspec.Struct):
-    metadata: wire.Metadata
-
-
-class _NamedList(msgspec.Struct):
-    items: list[_Named] = []
-
-
 @dataclass(frozen=True)
 class WorkloadCounts:
     """How many objects of each kind are in each namespace: {"shop": {"deployments": 2, "pods": 7}}."""
@@ -119,6 +111,6 @@ def delete(
             waited_s += pause_s
 
 
-def _listed(transport: Transport, path: str, label: str = "") -> list[_Named]:
+def _listed(transport: Transport, path: str, label: str = "") -> list[wire.Named]:
     query = {"labelSelector": label} if label else None
-    return msgspec.json.decode(transport.request("GET", path, query=query), type=_NamedList).items
+    return msgspec.json.decode(transport.request("GET", path, query=query), type=wire.ListOf[wire.Named]).items or []

@@ -19,11 +19,6 @@ _PATH = "/api/v1/namespaces"
 _QUERY = {"fieldSelector": "metadata.name=kube-system"}  # as old as its cluster, and never deleted
 
 
-class _Namespaces(msgspec.Struct):
-    items: list[wire.Namespace] | None = None
-    metadata: wire.ListMetadata = msgspec.field(default_factory=wire.ListMetadata)
-
-
 class History:
     """Numbers the clusters, and restored backups, that answer at one address, from 0. Threads may share it.
 
@@ -34,7 +29,7 @@ class History:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._answers = msgspec.json.Decoder(_Namespaces)
+        self._answers = msgspec.json.Decoder(wire.ListOf[wire.Named])
         self._uid, self._version, self._number, self._forbidden = "", 0, 0, False
         self._lock = threading.Lock()  # held while the server answers: answers that overtake each other look backwards
 

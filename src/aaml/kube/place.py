@@ -1,6 +1,5 @@
 """The cluster that a command is about to write to, and whether real workloads run there."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ import msgspec
 
 from aaml.errors import UserError
 from aaml.extras import lazily
+from aaml.kube.objects import wire
 from aaml.kube.provision import cluster_of, records
 from aaml.kube.transport import Transport
 
@@ -20,19 +20,6 @@ else:  # an extra
 KWOK_NODE = "kwok.x-k8s.io/node"
 """The annotation by which KWOK knows the nodes whose kubelet it plays."""
 _NAMED = 3  # nodes in a message
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    annotations: Mapping[str, str] | None = None
-
-
-class _AnnotatedNode(msgspec.Struct):
-    metadata: _Metadata
-
-
-class _Nodes(msgspec.Struct):
-    items: list[_AnnotatedNode]
 
 
 @dataclass(frozen=True)
@@ -52,7 +39,8 @@ class Place:
     def look(cls, transport: Transport, kubeconfig: Path | str | None = None) -> "Place":
         """Look at the cluster of a transport that was made of `kubeconfig`; raises `UserError` where it cannot."""
         with transport.explained():
-            nodes = msgspec.json.decode(transport.request("GET", "/api/v1/nodes"), type=_Nodes).items
+            answer = transport.request("GET", "/api/v1/nodes")
+        nodes = msgspec.json.decode(answer, type=wire.ListOf[wire.Named]).items or ()
         real = tuple(each.metadata.name for each in nodes if KWOK_NODE not in (each.metadata.annotations or {}))
         names = frozenset(each.metadata.name for each in nodes)
         return cls(context_of(kubeconfig), transport.server, names, real, _made_here(transport.server))

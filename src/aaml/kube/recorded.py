@@ -29,13 +29,9 @@ class _ContainerStatus(wire.ContainerStatus):
     state: _State | None = None
 
 
-class _Condition(wire.Condition):
-    last_transition_time: datetime | None = None
-
-
 class _PodStatus(wire.PodStatus):
     reason: str = ""
-    conditions: list[_Condition] | None = None  # type: ignore[assignment]
+    conditions: list[wire.TimedCondition] | None = None  # type: ignore[assignment]
     container_statuses: list[_ContainerStatus] | None = None  # type: ignore[assignment]
 
 

@@ -106,16 +106,6 @@ class _WatchEvent(msgspec.Struct, Generic[W]):
     object: W
 
 
-class _ErrorEvent(msgspec.Struct):
-    type: str
-    object: wire.ApiStatus
-
-
-class _List(msgspec.Struct, Generic[W]):
-    items: list[W] | None = None
-    metadata: wire.ListMetadata = msgspec.field(default_factory=wire.ListMetadata)
-
-
 class Reflector(Generic[T]):
     """Keeps `sink` informed about a source. A watch lasts `watch_s`, or until nothing has come for `silence_s`.
 
@@ -141,7 +131,7 @@ class Reflector(Generic[T]):
         self._watch_s, self._silence_s = watch_s, silence_s
         self._backoff = backoff or Backoff()
         self._events = msgspec.json.Decoder(_WatchEvent[source.wire])  # type: ignore[name-defined]
-        self._lists = msgspec.json.Decoder(_List[source.wire])  # type: ignore[name-defined]
+        self._lists = msgspec.json.Decoder(wire.ListOf[source.wire])  # type: ignore[name-defined]
         self._history = history or History(transport)
         self._known: dict[str, T] = {}
         self._number, self._version = 0, ""  # of the history that `_known` belongs to, and how far it was followed
@@ -317,6 +307,6 @@ class Reflector(Generic[T]):
 
 def _raise_error_event(line: bytes) -> None:
     """Raise the error that an ERROR event brings; do nothing when the line is none."""
-    event = msgspec.json.decode(line, type=_ErrorEvent)
+    event = msgspec.json.decode(line, type=_WatchEvent[wire.ApiStatus])
     if event.type == "ERROR":
         raise ApiError(event.object.code, event.object.reason, event.object.message)

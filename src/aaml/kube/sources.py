@@ -134,7 +134,7 @@ NODES: Source[Node] = Source(
     version=lambda node: node.resource_version,
     wire_key=_metadata_name,
 )
-NAMESPACES = _as_it_is("namespaces", "/api/v1", wire.Namespace)
+NAMESPACES = _as_it_is("namespaces", "/api/v1", wire.Named)
 CLAIMS = _as_it_is("persistentvolumeclaims", "/api/v1", wire.ClaimObject, key=_full_name)
 VOLUMES = _as_it_is("persistentvolumes", "/api/v1", wire.VolumeObject)
 CLASSES = _as_it_is("storageclasses", _STORAGE_API, wire.StorageClass)

@@ -20,7 +20,7 @@ import yaml
 
 from aaml.errors import UserError
 from aaml.extras import lazily
-from aaml.kube.async_writes import AsyncWriter, NotSent, WriteQueue
+from aaml.kube.async_writes import AsyncWriter, WriteQueue
 from aaml.kube.connection import Answer, Connections
 from aaml.kube.objects import wire
 from aaml.kube.tls import ResumingContext
@@ -191,13 +191,8 @@ class Transport:
         A write ends with None, an `ApiError`, an `Unreachable`, or `NotSent`: behind a proxy, send it by `request`.
         """
         if self._writer is None:
-            self._writer = AsyncWriter(_Wire(self, self._connections), self._timeout_s)
+            self._writer = AsyncWriter(self._connections, self._encode, _refusal, _lost, self._timeout_s)
         return self._writer.queue(max_in_flight)
-
-    def encode(self, connections: Connections, path: str, body: Mapping[str, Any]) -> bytes:
-        """Return a POST as it is sent."""
-        data = msgspec.json.encode(body)
-        return connections.encode("POST", self._target(path, None), data, self._headers(data, JSON))
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> Watch:
         """Open a watch that ends when nothing arrives for `silence_s` (bookmarks count as something)."""
@@ -211,6 +206,12 @@ class Transport:
         if self._connections is not None:
             self._connections.close()
         self._pool.clear()
+
+    def _encode(self, path: str, body: Mapping[str, Any]) -> bytes:
+        if self._connections is None:
+            raise AssertionError("without connections nothing is encoded")
+        data = msgspec.json.encode(body)
+        return self._connections.encode("POST", self._target(path, None), data, self._headers(data, JSON))
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
         return quote(self._before_path + path, _PATH_CHARACTERS) + (f"?{urlencode(query)}" if query else "")
@@ -271,36 +272,14 @@ class Transport:
         return UserError(f"{self.server} answers {error}")
 
 
-class _Wire:
-    """A transport as `AsyncWriter` sees it."""
-
-    def __init__(self, transport: Transport, connections: Connections | None) -> None:
-        self._transport, self._connections = transport, connections
-
-    def open(self) -> Any:
-        if self._connections is None:
-            raise NotSent
-        return self._connections.open()
-
-    def answered(self, connection: Any) -> None:
-        if self._connections is not None:
-            self._connections.answered(connection)
-
-    def encode(self, path: str, body: Mapping[str, Any]) -> bytes:
-        if self._connections is None:
-            raise AssertionError("without connections nothing is encoded")
-        return self._transport.encode(self._connections, path, body)
-
-    def error_of(self, answer: Answer) -> Exception | None:
-        return _refusal(answer)
-
-    def explain(self, error: Exception, *, sent: bool) -> Exception:
-        if isinstance(error, Unreachable):
-            return error
-        known = _unreachable(error)
-        if known is None:
-            log.debug("a request failed by an error that is not the network's", exc_info=error)
-        return Unreachable(str(known or _short(error)), sent=sent)
+def _lost(error: Exception, sent: bool) -> Exception:
+    """Return why a write got no answer."""
+    if isinstance(error, Unreachable):
+        return error
+    known = _unreachable(error)
+    if known is None:
+        log.debug("a request failed by an error that is not the network's", exc_info=error)
+    return Unreachable(str(known or _short(error)), sent=sent)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
 from aaml.learning.config import LIVE, AgentKind
 from aaml.live.run import SchedulerRun
-from aaml.live.session import LearnerSession, PlainSession
+from aaml.live.session import LearnerSession, PolicySession
 from aaml.live.settings import Folders, LearnerSettings
 from aaml.live.source import PolicySource
 from aaml.settings import changed, plain
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from aaml.learning.agent import NeuralAgent
     from aaml.learning.policy import NetworkPolicy
     from aaml.live import experience, learner
-    from aaml.live.session import PolicySession
     from aaml.scheduling.ports import Cluster, Policy
 else:  # torch: a run that is only put together does without
     agents, policies = map(lazily, ("aaml.learning.agents", "aaml.learning.policy"))
@@ -97,10 +96,10 @@ class AgentRun(SchedulerRun):
         self.apart = None
         return experience.fill_replay(self.agent, recording)
 
-    def _learner_session(self, policy: "Policy") -> "PolicySession":
+    def _learner_session(self, policy: "Policy") -> PolicySession:
         """Put the agent to work; on a live cluster it learns in a process of its own."""
         if self._learning.no_learn:
-            return PlainSession(policy)
+            return PolicySession(policy)
         if self.apart is None and not (self._given is not None and learner.waits(self._given)):
             self.apart = learner.AsynchronousLearner(self.agent)
         return LearnerSession(self.agent, self.apart, self.save_model, self._learning.save_every_s)

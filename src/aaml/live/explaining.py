@@ -110,10 +110,6 @@ def live(
 
 def _find(kubeconfig: Path | None, name: str) -> "Pod":
     """Return a pod that has not finished, without its volumes' needs."""
-
-    class ListedPods(msgspec.Struct):
-        items: list[wire.PodObject] | None = None
-
     key = pod_key(name)
     namespace, _, own = key.partition("/")
     transport = Transport(kubeconfig, connections=1)
@@ -125,7 +121,9 @@ def _find(kubeconfig: Path | None, name: str) -> "Pod":
     try:
         for path, query in lists:
             with transport.explained():
-                answer = msgspec.json.decode(transport.request("GET", path, query=query), type=ListedPods)
+                answer = msgspec.json.decode(
+                    transport.request("GET", path, query=query), type=wire.ListOf[wire.PodObject]
+                )
             known = [
                 see_pod(each).pod for each in answer.items or () if each.status.phase not in ("Succeeded", "Failed")
             ]

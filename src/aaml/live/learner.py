@@ -52,68 +52,6 @@ def apart(policy: "Policy", cluster: "Cluster") -> "Iterator[Policy]":
         yield policy
 
 
-class _Exchange:
-    """What the deciding thread and the teaching thread pass to each other; its lock guards every field."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._updates: deque[Update] = deque(maxlen=_MOST_UPDATES)
-        self._error: BaseException | None = None
-        self._process: LearnerProcess | None = None
-        self._restarts = 0
-
-    def put(self, update: Update) -> None:
-        """Pass an update to the deciding thread."""
-        with self._lock:
-            self._updates.append(update)
-
-    def take(self) -> Update | None:
-        """Return the oldest update, None where there is none; raises the error that ended learning."""
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            return self._updates.popleft() if self._updates else None
-
-    def clear(self) -> None:
-        """Drop the updates that were not taken, and the error."""
-        with self._lock:
-            self._updates.clear()
-            self._error = None
-
-    def fail(self, error: BaseException | None) -> None:
-        """Let `take` raise this error."""
-        with self._lock:
-            self._error = error
-
-    @property
-    def failed(self) -> bool:
-        """Whether learning has ended by an error."""
-        with self._lock:
-            return self._error is not None
-
-    @property
-    def process(self) -> LearnerProcess | None:
-        """The learner's process, None while there is none."""
-        with self._lock:
-            return self._process
-
-    @process.setter
-    def process(self, process: LearnerProcess | None) -> None:
-        with self._lock:
-            self._process = process
-
-    @property
-    def restarts(self) -> int:
-        """How many learners have followed a lost one."""
-        with self._lock:
-            return self._restarts
-
-    def count_restart(self) -> None:
-        """Count one more restart."""
-        with self._lock:
-            self._restarts += 1
-
-
 class AsynchronousLearner:
     """Decides as `agent` does, and lets a process of its own learn: the weights come back as they are made.
 
@@ -123,8 +61,9 @@ class AsynchronousLearner:
     it cannot keep up, more experience goes into each update.
 
     Who decides, one thread at a time, calls the methods and alone uses the agent, `_thread` and `_end_s`. The thread
-    that teaches alone uses `_pause_s`. Both use what guards itself: the backlog, `_exchange` and the event `_there`.
-    Any thread may ask for `pid`, `restarts` and `waiting`, as the one that tells metrics does.
+    that teaches alone uses `_pause_s`, and alone sets `_error`, `_process` and `restarts`, each at once. Both use what
+    guards itself: the backlog, the deque `_updates` and the event `_there`. Any thread may ask for `pid`, `restarts`
+    and `waiting`, as the one that tells metrics does.
     """
 
     learning = True
@@ -134,7 +73,11 @@ class AsynchronousLearner:
         observation_spec = replace(agent.observation_spec, fragmentation=None)
         setup = AgentSetup(agent.config, observation_spec, agent.policy.network.spec, (archived(agent.state()),))
         self.backlog = Backlog(setup, lambda: agent.memory)
-        self._exchange = _Exchange()
+        self._updates: deque[Update] = deque(maxlen=_MOST_UPDATES)
+        self._error: BaseException | None = None  # that ended learning
+        self._process: LearnerProcess | None = None
+        self.restarts = 0
+        """How many learners have followed a lost one."""
         self._there = threading.Event()  # a learner is, or cannot be had
         self._thread: threading.Thread | None = None
         self._end_s = math.inf  # until when the last update is waited for
@@ -175,9 +118,11 @@ class AsynchronousLearner:
 
         Raises the error of an update.
         """
-        update = self._exchange.take()
-        if update is None:
+        if self._error is not None:
+            raise self._error
+        if not self._updates:
             return {}
+        update = self._updates.popleft()
         if update.weights is not None:
             self.agent.policy.take_weights(update.weights)
         self.agent.updates = update.updates
@@ -190,7 +135,7 @@ class AsynchronousLearner:
         """
         self._end_s = time.monotonic() + _END_S
         self._hurry_up()
-        while self.waiting and not self._exchange.failed and time.monotonic() < self._end_s:
+        while self.waiting and self._error is None and time.monotonic() < self._end_s:
             time.sleep(_LOOK_S)
         while scalars := self.learn():
             yield scalars
@@ -205,13 +150,8 @@ class AsynchronousLearner:
     @property
     def pid(self) -> int:
         """The learner's process, 0 while there is none."""
-        process = self._exchange.process
+        process = self._process
         return 0 if process is None else process.pid
-
-    @property
-    def restarts(self) -> int:
-        """How many learners have followed a lost one."""
-        return self._exchange.restarts
 
     @property
     def waiting(self) -> int:
@@ -242,12 +182,13 @@ class AsynchronousLearner:
             if thread.is_alive() and self.waiting:
                 _LOG.warning("learner process %d does not answer: its last batch is lost", self.pid)
             while thread.is_alive():  # it is idle or loads: it has handed over all that it knows
-                if (process := self._exchange.process) is not None:
+                if (process := self._process) is not None:
                     process.kill()
                 thread.join(_LOOK_S)
             self._thread = None
         self.sync()
-        self._exchange.clear()
+        self._updates.clear()
+        self._error = None
 
     def sync(self) -> None:
         """Load the whole agent, optimisers included, as the learner last sent it."""
@@ -281,7 +222,7 @@ class AsynchronousLearner:
 
     def _hurry_up(self) -> None:
         self.backlog.hurry.set()
-        if self._there.is_set() and (process := self._exchange.process) is not None:
+        if self._there.is_set() and (process := self._process) is not None:
             process.hurry()
 
     # ---- the thread that teaches -------------------------------------------------------------------------------------
@@ -291,13 +232,12 @@ class AsynchronousLearner:
         while True:
             status = 0
             try:
-                process = LearnerProcess(awaited=not self._there.is_set())
-                self._exchange.process = process
+                process = self._process = LearnerProcess(awaited=not self._there.is_set())
                 try:
                     self._teach_one(process)
                     return
                 finally:
-                    self._exchange.process = None
+                    self._process = None
                     status = process.close()
             except (OSError, EOFError) as lost:
                 self._pause_s = min(2 * self._pause_s + 1.0, _LONGEST_PAUSE_S)
@@ -308,11 +248,11 @@ class AsynchronousLearner:
                 _LOG.warning("the learner was lost (%s); another starts in %g s", reason, self._pause_s)
                 if self.backlog.pause(self._pause_s):
                     return
-                self._exchange.count_restart()
+                self.restarts += 1
 
     def _fail(self, error: threads.ThreadError) -> None:
         """Let `learn` raise what learning has raised."""
-        self._exchange.fail(error.__cause__)
+        self._error = error.__cause__
         self._there.set()
 
     def _teach_one(self, process: LearnerProcess) -> None:
@@ -326,7 +266,7 @@ class AsynchronousLearner:
             update = self._tell(process, batch)
             pause_s = update.pause_s
             if update.weights is not None:
-                self._exchange.put(update)
+                self._updates.append(update)
 
     def _tell(self, process: LearnerProcess, batch: ExperienceBatch) -> Update:
         update: Update = open_answer(process.teach(batch))

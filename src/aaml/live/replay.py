@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from aaml.evaluation.what_if import recorded_metrics
 from aaml.kube import rights
 from aaml.kube.cluster import KubeCluster
 from aaml.kube.objects import wire
-from aaml.kube.objects.manifest import owner_references, pod_to_json
+from aaml.kube.objects.manifest import IMAGE, owner_references, pod_to_json
 from aaml.kube.provision import cluster_of, create_nodes, records, wait_schedulable
 from aaml.kube.provision.stage import (
     SCHEDULER,
@@ -164,7 +164,10 @@ class _Playing:
             bar = stack.enter_context(
                 progress_bar(f"window {window.index} under {policy.name}", int(window.length_s), "s", enabled=progress)
             )
-            at_work = stack.enter_context(_AtWork(Scheduler(cluster, policy)))
+            scheduler = Scheduler(cluster, policy)
+            running = Background(scheduler.run, "replay-scheduler")
+            stack.callback(running.wait)
+            stack.callback(scheduler.stop)
             self._begun_s = time.monotonic()
             while (now_s := self._now_s()) < window.length_s:
                 while self._due and self._due[0][0] <= self._now_s():
@@ -173,11 +176,12 @@ class _Playing:
                     happen()
                 next_s = min(self._due[0][0] if self._due else window.length_s, window.length_s)
                 recorder.pump(min(max(next_s - self._now_s(), 0.0) / self._speed, _LOOK_S))
-                at_work.check()
+                running.check()
                 bar.update(min(int(now_s), int(window.length_s)) - bar.n)
             bar.update(int(window.length_s) - bar.n)
             recorder.watched()
-            return at_work.end()
+            scheduler.stop()
+            return running.result()
 
     def seen(self) -> Window:
         """Return the window that was recorded. Raises `UserError` when the connection was lost meanwhile."""
@@ -225,7 +229,8 @@ class _Playing:
         named = replace(pod, name=name, do_not_disrupt_s=kept_s)
         self._pods[named.key] = pod
         node_name = "" if placed is None else placed.node_name
-        body = pod_to_json(replace(named, node_name=node_name, scheduler_name=SCHEDULER), **_image(pod))
+        image = next(iter(pod.images), IMAGE)
+        body = pod_to_json(replace(named, node_name=node_name, scheduler_name=SCHEDULER), image=image)
         if placed is not None and placed.gpus is not None:
             body["metadata"]["annotations"][wire.GPU_INDEX] = "-".join(map(str, placed.gpus))
         if pod.priority:
@@ -288,31 +293,3 @@ class _Playing:
             self._nodes[key] = event.node_name
             self.placed.setdefault(self._pods[key].uid, event.node_name)
             self._live_on(key, event.at)
-
-
-class _AtWork:
-    """A scheduler in a thread of its own while a block lasts."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._running = Background(scheduler.run, "replay-scheduler")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._scheduler.stop()
-        self._running.wait()
-
-    def check(self) -> None:
-        """Raise what ended the scheduler, if anything did."""
-        self._running.check()
-
-    def end(self) -> Stats:
-        """Stop it, wait for binds in flight, and return what it did."""
-        self._scheduler.stop()
-        return self._running.result()
-
-
-def _image(pod: Pod) -> dict[str, str]:
-    return {"image": pod.images[0]} if pod.images else {}

@@ -22,7 +22,7 @@ from aaml.live.observers.explanations import Explanations
 from aaml.live.observers.shadow import Player, ShadowLog
 from aaml.live.scheduler import Scheduler
 from aaml.live.scheduler_replica import scheduler_replica
-from aaml.live.session import PlainSession
+from aaml.live.session import PolicySession
 from aaml.live.settings import Folders, SchedulerSettings
 from aaml.live.warm_up import warm_up
 from aaml.policies.registry import make_reward
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from aaml.cluster.objects import Pod
     from aaml.live import report
     from aaml.live.scheduler_replica import SchedulerReplica
-    from aaml.live.session import PolicySession
     from aaml.live.source import PolicySource
     from aaml.scheduling.loop import Episodes
     from aaml.scheduling.ports import Cluster, Observer, Policy
@@ -76,7 +75,7 @@ class SchedulerRun:
         *,
         cluster: "Cluster | None" = None,
         folders: Folders = Folders(),  # noqa: B008  (frozen)
-        session: "Callable[[Policy], PolicySession]" = PlainSession,
+        session: "Callable[[Policy], PolicySession]" = PolicySession,
     ) -> None:
         if cluster is not None and (settings.dry_run or settings.leader_elect):
             name = "dry-run" if settings.dry_run else "leader-elect"
@@ -167,7 +166,7 @@ class SchedulerRun:
         else:
             LOG.info("report: %s", self.report)
 
-    def _schedule(self, replica: "SchedulerReplica", session: "PolicySession", max_decisions: int | None) -> Stats:
+    def _schedule(self, replica: "SchedulerReplica", session: PolicySession, max_decisions: int | None) -> Stats:
         settings, name = self.settings, self.policy.name
         with ExitStack() as stack:
             cluster = self._given or stack.enter_context(closing(self._connect()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from aaml.live.observers.autosave import Autosave
 
@@ -12,61 +12,38 @@ if TYPE_CHECKING:
     from aaml.scheduling.ports import Agent, Observer, Policy
 
 
-class PolicySession(Protocol):
+class PolicySession:
     """What a run does with its policy: prepares it while another replica may lead, and runs it once this one leads.
 
-    A session belongs to one run: `ahead`, within it `at_work` at most once, and within that `last_updates`.
+    A session belongs to one run: `ahead`, within it `at_work` at most once, and within that `last_updates`. This one
+    decides by the policy as it is, and saves nothing.
     """
 
-    @property
-    def models(self) -> Sequence[str]:
-        """The paths of the model files that the session wrote, the latest ones."""
-        ...
-
-    def observers(self) -> "Sequence[Observer]":
-        """Return the observers of the session; created as the decisions begin, closed by the run."""
-        ...
-
-    def ahead(self) -> AbstractContextManager[None]:
-        """Start what takes time, so that it is ready once the lease is acquired; it ends with the block."""
-        ...
-
-    def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
-        """Yield the policy once it is ready or `stopped()` is true; save what is to be kept at the end."""
-        ...
-
-    def last_updates(self) -> Iterator[Mapping[str, float]]:
-        """Yield the scalars of updates after the last decision."""
-        ...
-
-
-class PlainSession:
-    """A policy that decides without learning; nothing is saved."""
-
     models: Sequence[str] = ()
+    """The paths of the model files that the session wrote, the latest ones."""
 
     def __init__(self, policy: "Policy") -> None:
         self._policy = policy
 
     def observers(self) -> "Sequence[Observer]":
-        """Return nobody."""
+        """Return the observers of the session; created as the decisions begin, closed by the run."""
         return ()
 
     def ahead(self) -> AbstractContextManager[None]:
-        """Begin nothing."""
+        """Start what takes time, so that it is ready once the lease is acquired; it ends with the block."""
         return nullcontext()
 
     def at_work(self, replica: "SchedulerReplica", stopped: Callable[[], bool]) -> "AbstractContextManager[Policy]":
-        """Yield the policy."""
+        """Yield the policy once it is ready or `stopped()` is true; save what is to be kept at the end."""
         del replica, stopped
         return nullcontext(self._policy)
 
     def last_updates(self) -> Iterator[Mapping[str, float]]:
-        """Yield nothing: such a policy learns between its decisions, if at all."""
+        """Yield the scalars of updates after the last decision."""
         yield from ()
 
 
-class LearnerSession:
+class LearnerSession(PolicySession):
     """An agent that learns, by a learner in a process of its own where there is one, or between its decisions.
 
     Parameters
@@ -89,8 +66,8 @@ class LearnerSession:
         save: Callable[[], Sequence[str]],
         save_every_s: float,
     ) -> None:
-        self._agent, self._learner, self._save, self._save_every_s = agent, learner, save, save_every_s
-        self.models: Sequence[str] = ()
+        super().__init__(agent)
+        self._learner, self._save, self._save_every_s = learner, save, save_every_s
 
     def observers(self) -> "Sequence[Observer]":
         """Return who saves the model now and then."""
@@ -117,7 +94,7 @@ class LearnerSession:
                 stack.callback(self._learner.stop)
                 replica.follow(self._learner)
                 self._learner.await_start(stopped)
-            yield self._learner or self._agent
+            yield self._learner or self._policy
 
     def last_updates(self) -> Iterator[Mapping[str, float]]:
         """Yield the scalars of the learner's answer to the last batch."""

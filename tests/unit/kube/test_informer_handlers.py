@@ -237,7 +237,7 @@ def test_namespaces_are_watched_once_a_selector_needs_them_and_waited_for(rig):
     rig.pod("added", mine("b", affinity=Affinity(required_anti_pods=(term,))))
     assert rig.watched == [NAMESPACES.name]
     assert rig.handlers.awaited == {NAMESPACES.name}
-    rig.say(NAMESPACES, "added", wire.Namespace(wire.Metadata("team", labels={"x": "y"})), synced=True)
+    rig.say(NAMESPACES, "added", wire.Named(wire.Metadata("team", labels={"x": "y"})), synced=True)
     assert not rig.handlers.awaited
     assert rig.state.namespace_labels == {"team": {"x": "y"}}
 

@@ -6,7 +6,7 @@ objects are shared as defaults and between threads: nobody changes them.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 Quantities = Mapping[str, str | int | float] | None
 Labels = dict[str, str] | None
+W = TypeVar("W")
 
 
 class Wire(msgspec.Struct, rename="camel", gc=False):
@@ -53,6 +54,26 @@ class Metadata(Wire):
     labels: Labels = None
     annotations: Labels = None
     owner_references: list[OwnerReference] | None = None
+
+
+class Named(Wire):
+    """An object of any kind: what all have."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+class ListMetadata(Wire):
+    """`metadata` of a list."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ListOf(Wire, Generic[W]):
+    """A list of objects, or a page of one."""
+
+    items: list[W] | None = None
+    metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
 
 
 class ResourceNeeds(Wire):
@@ -256,10 +277,9 @@ class PodStatus(Wire):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
-class PodObject(Wire):
+class PodObject(Named):
     """A pod."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -295,10 +315,9 @@ class NodeStatus(Wire):
     declared_features: list[str] | None = None
 
 
-class NodeObject(Wire):
+class NodeObject(Named):
     """A node."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
@@ -321,10 +340,9 @@ class Phase(Wire):
     phase: str = ""
 
 
-class ClaimObject(Wire):
+class ClaimObject(Named):
     """A persistent volume claim."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: Phase = msgspec.field(default_factory=Phase)
 
@@ -363,10 +381,9 @@ class VolumeSpec(Wire):
     claim_ref: ClaimReference | None = None
 
 
-class VolumeObject(Wire):
+class VolumeObject(Named):
     """A persistent volume."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
     status: Phase = msgspec.field(default_factory=Phase)
 
@@ -384,19 +401,17 @@ class TopologyTerm(Wire):
     match_label_expressions: list[TopologyLabel] = []
 
 
-class StorageClass(Wire):
+class StorageClass(Named):
     """A storage class."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     volume_binding_mode: str = "Immediate"
     provisioner: str = ""
     allowed_topologies: list[TopologyTerm] | None = None
 
 
-class CapacityObject(Wire):
+class CapacityObject(Named):
     """A CSIStorageCapacity."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     storage_class_name: str = ""
     node_topology: Selector | None = None
     capacity: str | int | float | None = None
@@ -409,17 +424,10 @@ class CsiDriverSpec(Wire):
     storage_capacity: bool | None = None
 
 
-class CsiDriverObject(Wire):
+class CsiDriverObject(Named):
     """A CSIDriver."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: CsiDriverSpec = msgspec.field(default_factory=CsiDriverSpec)
-
-
-class Namespace(Wire):
-    """A namespace."""
-
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
 class CsiDriver(Wire):
@@ -440,10 +448,9 @@ class CsiNodeSpec(Wire):
     drivers: list[CsiDriver] | None = None
 
 
-class CsiNode(Wire):
+class CsiNode(Named):
     """A CSINode, named like its node."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)
 
 
@@ -461,10 +468,9 @@ class AttachmentSpec(Wire):
     source: AttachedVolume = msgspec.field(default_factory=AttachedVolume)
 
 
-class AttachmentObject(Wire):
+class AttachmentObject(Named):
     """A VolumeAttachment: a volume that is attached to a node, or is to be."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)
 
 
@@ -482,10 +488,9 @@ class BudgetStatus(Wire):
     disrupted_pods: Mapping[str, str] | None = None
 
 
-class BudgetObject(Wire):
+class BudgetObject(Named):
     """A PodDisruptionBudget."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
 
@@ -512,10 +517,9 @@ class NodeClaimStatus(Wire):
     last_pod_event_time: datetime | None = None
 
 
-class NodeClaimObject(Wire):
+class NodeClaimObject(Named):
     """A NodeClaim of Karpenter (karpenter.sh/v1): a node that is provisioned, is there, or is on its way out."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodeClaimSpec = msgspec.field(default_factory=NodeClaimSpec)
     status: NodeClaimStatus = msgspec.field(default_factory=NodeClaimStatus)
 
@@ -534,10 +538,9 @@ class NodePoolStatus(Wire):
     conditions: list[Condition] | None = None
 
 
-class NodePoolObject(Wire):
+class NodePoolObject(Named):
     """A NodePool of Karpenter (karpenter.sh/v1), for which Karpenter provisions nodes itself."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: NodePoolSpec = msgspec.field(default_factory=NodePoolSpec)
     status: NodePoolStatus = msgspec.field(default_factory=NodePoolStatus)
 
@@ -548,10 +551,3 @@ class ApiStatus(Wire):
     code: int = 0
     reason: str = ""
     message: str = ""
-
-
-class ListMetadata(Wire):
-    """`metadata` of a list."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")

@@ -80,10 +80,6 @@ class _Node(wire.NodeObject):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-class _NodeList(wire.Wire):
-    items: list[_Node]
-
-
 @dataclass(frozen=True)
 class NodeCount:
     """How many workers there are and on how many of them a pod without tolerations may be placed."""
@@ -99,7 +95,7 @@ def count_nodes(api: Transport) -> NodeCount:
     """
     with api.explained():
         answer = api.request("GET", "/api/v1/nodes", query={"resourceVersion": "0"})
-    nodes = msgspec.json.decode(answer, type=_NodeList).items
+    nodes = msgspec.json.decode(answer, type=wire.ListOf[_Node]).items or ()
     workers = [node for node in nodes if CONTROL_PLANE_LABEL not in (node.metadata.labels or {})]
     return NodeCount(len(workers), sum(map(_schedulable, workers)))
 

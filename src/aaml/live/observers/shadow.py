@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from aaml.cluster.metrics import usage
 from aaml.cluster.objects import Node, Pod
@@ -20,6 +20,9 @@ from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome
 from aaml.telemetry.provenance import digest
 from aaml.telemetry.writers import Lenient, NullWriter
+
+if TYPE_CHECKING:
+    from aaml.kube.cluster import KubeCluster
 
 OBJECTIVES: Mapping[str, Callable[[ClusterState], float]] = {
     "variance": lambda state: usage(state).variance,
@@ -56,32 +59,15 @@ class Player:
         return cls(policy, source, digest(file) if file is not None and file.exists() else "")
 
 
-class WatchedCluster(Protocol):
-    """A cluster that is looked at while another scheduler works on it; `KubeCluster` in a dry run."""
-
-    @property
-    def scheduler_name(self) -> str:
-        """The other scheduler."""
-        ...
-
-    @property
-    def state(self) -> ClusterState:
-        """What runs where, the other scheduler's choice for the current pod aside."""
-        ...
-
-    def chosen(self, uid: str) -> str:
-        """Return the node that the other scheduler chose for the current pod, "" while it has none."""
-        ...
-
-
 class ShadowLog(Observer):
     """Appends a line to the file `path` ("-": the terminal) for each pod that another scheduler has placed.
 
+    `cluster` is one in a dry run, whose state is what the other scheduler had before it, its choice for the pod aside.
     A pod without a node is left out. Raises `UserError` when the file cannot be opened; an existing file is appended
     to, and several processes may write to it. Where the disk is full lines are dropped, which is logged once.
     """
 
-    def __init__(self, path: str, cluster: WatchedCluster, player: Player) -> None:
+    def __init__(self, path: str, cluster: "KubeCluster", player: Player) -> None:
         self._cluster, self._player = cluster, player
         self._file = None if path == "-" else LineFile(Path(path), field="shadow-log")
         self._lenient = Lenient(NullWriter(), path)
