@@ -7,13 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from aaml.cluster.topology import Graph
-from aaml.extras import lazily
 from aaml.learning.collate import Batch
 from aaml.learning.convolution import Convolution, adjacency, stacked, star_of_kinds, stars
 from aaml.learning.networks import GraphLayer, NetworkSpec, make_network
 
-geometric = lazily("torch_geometric.nn")  # it takes seconds: only the worker that runs these tests waits for it
 WIDTH = 5
+
+
+def defining_layer(width):
+    """Return torch-geometric's layer; to import it takes seconds, for which no other worker waits."""
+    from torch_geometric.nn import GCNConv
+
+    return GCNConv(WIDTH, width, normalize=False)
 
 
 @some.composite
@@ -28,7 +33,7 @@ def graphs(draw):
 
 def layer_and_inputs(count, seed):
     torch.manual_seed(seed)
-    layer = geometric.GCNConv(WIDTH, WIDTH, normalize=False)
+    layer = defining_layer(WIDTH)
     torch.nn.init.normal_(layer.bias)
     return layer, torch.randn(count, WIDTH, requires_grad=True), torch.randn(count, WIDTH)
 
@@ -36,7 +41,7 @@ def layer_and_inputs(count, seed):
 def test_weights_are_drawn_and_named_as_the_layer_draws_and_names_them():
     """So that what was trained with it is the same to the bit, and its checkpoints load."""
     torch.manual_seed(3)
-    defined = geometric.GCNConv(WIDTH, 7, normalize=False).state_dict()
+    defined = defining_layer(7).state_dict()
     after = torch.rand(3)
     torch.manual_seed(3)
     ours = GraphLayer(WIDTH, 7).state_dict()
