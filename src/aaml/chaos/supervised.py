@@ -28,7 +28,6 @@ class Supervised:
         self.status: int | None = None
         """The exit status of the process that was stopped at the end."""
         self._ending = threading.Event()
-        self._paused = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._supervising: Background[None] | None = None
 

@@ -11,10 +11,9 @@ has no NodePool, or one whose limits are used up.
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
 from aaml.errors import UserError, bad_value
 from aaml.live.settings import ReplicaSettings
@@ -39,9 +38,9 @@ class Args(ReplicaSettings):
 
     nodes: str = "learned"
     """who decides: `learned`, or a file of `aaml search nodes`"""
-    apply: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    apply: Flag = False
     """create and delete NodeClaims; without it every order is only printed"""
-    all_claims: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    all_claims: Flag = False
     """in a dry run: look at the nodes of all NodeClaims, those of Karpenter's NodePools too, as if they were ours"""
     moves: Count = 3
     """at most so many nodes are terminated in an interval"""
@@ -50,7 +49,7 @@ class Args(ReplicaSettings):
     most_nodes: Count = 100
     """no node is provisioned beyond so many NodeClaims of ours, whatever state they are in: also no larger one in place
     of a smaller one, as with Karpenter's limits"""
-    beside_nodepools: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    beside_nodepools: Flag = False
     """provision even where Karpenter provisions for NodePools itself, perhaps for the same pods"""
     instance_types: Path | None = None
     """file with types and prices in the format of Karpenter's KWOK provider; without it the made-up types that ship"""

@@ -12,10 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
 from aaml.errors import bad_value
 from aaml.settings import Count, Positive, Settings
@@ -27,9 +25,9 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 class Args(Settings):
     """Settings of the bill."""
 
-    watch: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    watch: Flag = False
     """go on until Ctrl-C; nodes that go meanwhile stay in what was spent"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print each bill as a line of JSON"""
     since: str = "1h"
     """what was spent from when on: a time like 2026-11-27T06:00, or how long ago: 90s, 30m, 8h, 7d. Nodes count from

@@ -7,10 +7,9 @@ which the extra `solver` brings) and on bills. `--policies --bound` looks for th
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.outputs import writes
 from aaml.settings import Count, Positive, Settings
 
@@ -39,7 +38,7 @@ class Args(Settings):
     """Pods of an episode; the task's own number when not given."""
     reference: str = ""
     """The policy that the others are compared with; kube-scheduler where it takes part, else the first, when empty."""
-    bound: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    bound: Flag = False
     """What an optimum allows, too: fragmentation, balance-batch, compress-batch and bills have one. Bills of more than
     60 pods, or with GPUs, are packed by a heuristic; those of a recording go by requests alone."""
     limit_s: Positive = 20.0
@@ -48,10 +47,10 @@ class Args(Settings):
     """Folder for results.csv, figures and report.html."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Go on with an evaluation that was cut off: what the folder has already is not run again. Refused where a policy
     or the task was another one; without it, the latest policy of a label counts."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """Print the comparison as JSON, an object a policy on a task at a size."""
 
 

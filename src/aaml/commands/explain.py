@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.settings import Count, Natural, Settings
 
 _OF_A_RUN, _OF_A_CLUSTER = ("task", "seed", "nodes"), ("expected_pods", "kubeconfig")
@@ -42,7 +43,7 @@ class Args(Settings):
     name, a pod list (.csv), or YAML with pods and workloads)"""
     kubeconfig: Path | None = None
     """of the live cluster; without it $KUBECONFIG and ~/.kube/config"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print every number of every node as JSON"""
 
 

@@ -12,9 +12,9 @@ from typing import Annotated
 import tyro
 from msgspec import Meta
 
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 _OF_A_FOLDER = (
     "kubernetes", "scheduler_name", "weight", "alone", "percentage_of_nodes_to_score", "image", "learn", "overwrite",
 )  # fmt: skip

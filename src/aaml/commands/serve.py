@@ -8,10 +8,9 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.settings import Count, Port, Settings
 from aaml.threads import one_thread
 
@@ -41,7 +40,7 @@ class Args(Settings):
     """Watch a cluster (needed by the extender endpoints)."""
     kubeconfig: Path | None = None
     """Cluster to watch; KUBECONFIG, ~/.kube/config or the service account when not given."""
-    bind_verb: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    bind_verb: Flag = False
     """Bind pods for kube-scheduler (`bindVerb: bind`). With --host beyond loopback this needs --tls-client-ca or a
     token."""
     token_file: Path | None = None

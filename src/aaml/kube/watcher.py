@@ -2,7 +2,7 @@
 
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,70 @@ _SYNC_S = 30.0
 _JOIN_S = 2.0
 
 
-class ClusterWatch:
+class Watching:
+    """Sources that are watched together; one thread takes in what happens, by `pump`."""
+
+    def __init__(self, transport: Transport, sources: Sequence[Source[Any]]) -> None:
+        self.transport = transport
+        self._inbox = Inbox()
+        self._brought_by = {source.name: source.brought_by for source in sources}
+        history = History(transport)
+        self._reflectors = [
+            Reflector(transport, source, self._inbox.put_changes, history=history) for source in sources
+        ]
+
+    def _first_changes(self) -> Iterator[Changes[Any]]:
+        """Begin to watch, and yield what comes until each source was listed. Raises `UserError` where one cannot be."""
+        for reflector in self._reflectors:
+            reflector.start()
+        deadline_s, unsynced = time.monotonic() + _SYNC_S, set(self._brought_by)
+        while unsynced:
+            try:
+                item = self._inbox.get(deadline_s - time.monotonic())
+            except queue.Empty:
+                missing = ", ".join(sorted(unsynced))
+                raise UserError(f"{self.transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
+            if isinstance(item, threads.ThreadError):
+                raise item
+            if isinstance(item, Trouble):
+                if isinstance(item.error, ApiError) and item.error.status == _NOT_FOUND:
+                    program = self._brought_by[item.source] or "what brings them"
+                    raise UserError(
+                        f"{self.transport.server}: {program} is not installed on this cluster: it has no {item.source}"
+                    )
+                raise self.transport.explain(item.error)
+            if isinstance(item, Changes):
+                unsynced -= {item.source} if item.synced else set()
+                yield item
+
+    def pump(self, timeout_s: float) -> bool:
+        """Take in what happened; waits up to `timeout_s` for the first change. Returns whether there were any.
+
+        Raises `ThreadError` once a thread that watches has ended.
+        """
+        try:
+            self._take(self._inbox.get(timeout_s))
+        except queue.Empty:
+            return False
+        for _ in range(len(self._inbox)):  # what comes meanwhile is for the next time
+            self._take(self._inbox.get(0.0))
+        return True
+
+    def close(self) -> None:
+        """Stop watching and close the connections."""
+        self._inbox.close()
+        for reflector in self._reflectors:
+            reflector.stop()
+        for reflector in self._reflectors:
+            reflector.join(_JOIN_S)
+        self.transport.close()
+
+    def _take(self, item: Any) -> None:
+        """Take in changes, or trouble, of a source; raise the error of a thread."""
+        raise NotImplementedError
+
+
+class ClusterWatch(Watching):
     """Nodes and pods of a cluster, kept current by `pump`; all but `wake` belongs to one thread.
 
     `pods` holds every pod that has not finished, by uid; those without a node are counted in `pending`, and `why` holds
@@ -33,7 +96,7 @@ class ClusterWatch:
     """
 
     def __init__(self, transport: Transport, more: Sequence[Source[Any]] = ()) -> None:
-        self.transport = transport
+        super().__init__(transport, (NODES, PODS, *more))
         self.state = ClusterState()
         self.pods: dict[str, Pod] = {}
         self.why: dict[str, str] = {}
@@ -43,14 +106,6 @@ class ClusterWatch:
         self.on_deleted: Callable[[str, Any], object] = lambda _source, _object: None
         self.troubled: set[str] = set()
         self._keys = {source.name: source.key for source in more}
-        self._inbox = Inbox()
-        self._unsynced = {NODES.name, PODS.name, *self.more}
-        history = History(transport)
-        sources: tuple[Source[Any], ...] = (NODES, PODS, *more)
-        self._brought_by = {source.name: source.brought_by for source in sources}
-        self._reflectors = [
-            Reflector(transport, source, self._inbox.put_changes, history=history) for source in sources
-        ]
 
     @classmethod
     def connect(
@@ -78,36 +133,8 @@ class ClusterWatch:
 
     def start(self) -> None:
         """Begin to watch; returns when the first lists are in."""
-        for reflector in self._reflectors:
-            reflector.start()
-        deadline_s = time.monotonic() + _SYNC_S
-        while self._unsynced:
-            try:
-                item = self._inbox.get(deadline_s - time.monotonic())
-            except queue.Empty:
-                missing = ", ".join(sorted(self._unsynced))
-                raise UserError(f"{self.transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
-            if isinstance(item, Trouble):
-                if isinstance(item.error, ApiError) and item.error.status == _NOT_FOUND:
-                    program = self._brought_by[item.source] or "what brings them"
-                    raise UserError(
-                        f"{self.transport.server}: {program} is not installed on this cluster: it has no {item.source}"
-                    )
-                raise self.transport.explain(item.error)
-            self._take(item)
-
-    def pump(self, timeout_s: float) -> bool:
-        """Apply changes; waits up to `timeout_s` for the first one. Returns whether there were any.
-
-        Raises `ThreadError` once a thread that watches has ended.
-        """
-        try:
-            self._take(self._inbox.get(timeout_s))
-        except queue.Empty:
-            return False
-        for _ in range(len(self._inbox)):  # what comes meanwhile is for the next time
-            self._take(self._inbox.get(0.0))
-        return True
+        for changes in self._first_changes():
+            self._take(changes)
 
     def pump_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         """Take in what happens until `done()`; returns False when `timeout_s` is over before that."""
@@ -123,15 +150,6 @@ class ClusterWatch:
     def wake(self) -> None:
         """End the wait of a `pump` in another thread."""
         self._inbox.put(None)
-
-    def close(self) -> None:
-        """Stop watching and close the connections."""
-        self._inbox.close()
-        for reflector in self._reflectors:
-            reflector.stop()
-        for reflector in self._reflectors:
-            reflector.join(_JOIN_S)
-        self.transport.close()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
@@ -150,8 +168,6 @@ class ClusterWatch:
                 self._pod(delta)
             else:
                 self._other(item.source, delta)
-        if item.synced:
-            self._unsynced.discard(item.source)
 
     def _node(self, delta: Delta[Node]) -> None:
         if delta.kind != "deleted":

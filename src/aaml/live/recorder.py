@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import queue
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +9,12 @@ from typing import Any, Self
 
 from aaml import threads
 from aaml.cluster.objects import Node, Pod
-from aaml.errors import UserError
 from aaml.kube import rights
-from aaml.kube.history import History
-from aaml.kube.inbox import Inbox
 from aaml.kube.recorded import EVERY_POD, RecordedPod
-from aaml.kube.reflector import Changes, Delta, Reflector, Trouble
+from aaml.kube.reflector import Changes, Delta, Trouble
 from aaml.kube.sources import NODES
 from aaml.kube.transport import Transport
+from aaml.kube.watcher import Watching
 from aaml.workload.trace.events import (
     AnyEvent,
     Began,
@@ -32,15 +29,13 @@ from aaml.workload.trace.events import (
     waiting,
 )
 
-_SYNC_S = 30.0
-_JOIN_S = 2.0
 _CATCH_UP_S = 1.0  # what comes this soon after a lost connection is back happened, most likely, meanwhile
 _HALF_A_SECOND = 0.5  # the API server tells whole seconds, and clocks in between show more
 _log = logging.getLogger(__name__)
 Sink = Callable[[AnyEvent], object]
 
 
-class Recorder:
+class Recorder(Watching):
     """Passes every event of a cluster to `sink`, in the thread that calls `start` and `pump`.
 
     A lost connection is restored: what happened meanwhile is reported with the API server's own times, after an event
@@ -49,25 +44,20 @@ class Recorder:
     """
 
     def __init__(self, transport: Transport, sink: Sink, *, clock: Callable[[], float] = time.time) -> None:
-        self._transport, self._sink, self._clock = transport, sink, clock
-        self._inbox = Inbox()
-        self._unsynced = {NODES.name, EVERY_POD.name}
+        super().__init__(transport, (NODES, EVERY_POD))
+        self._sink, self._clock = sink, clock
         self._troubled: dict[str, float] = {}  # by source: since when it hears nothing
         self._missed: dict[str, tuple[float, float]] = {}  # by source: since when it was lost; until when that is told
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}  # as they wait, by uid; finished ones are no longer in it
         self._bound: set[str] = set()
-        history = History(transport)
-        self._reflectors = [
-            Reflector(transport, source, self._inbox.put_changes, history=history) for source in (NODES, EVERY_POD)
-        ]
 
     @classmethod
     def connect(cls, kubeconfig: Path | str | None, sink: Sink) -> Self:
         """Connect and tell what there is. Raises `UserError` when there is no cluster or no permission."""
         recorder = cls(Transport(kubeconfig, connections=4), sink)
         try:
-            rights.check(recorder._transport, rights.LOOK, "recorder")
+            rights.check(recorder.transport, rights.LOOK, "recorder")
             recorder.start()
         except BaseException:
             recorder.close()
@@ -77,52 +67,16 @@ class Recorder:
     def start(self) -> None:
         """Begin to record; returns once all existing objects are reported, which begins when all may be read."""
         begun_s = self._clock()
-        for reflector in self._reflectors:
-            reflector.start()
-        deadline_s = time.monotonic() + _SYNC_S
-        early: list[Changes[Any]] = []
-        while self._unsynced:
-            try:
-                item = self._inbox.get(deadline_s - time.monotonic())
-            except queue.Empty:
-                missing = ", ".join(sorted(self._unsynced))
-                raise UserError(f"{self._transport.server}: no list of {missing} in {_SYNC_S:g} s") from None
-            if isinstance(item, Trouble):
-                raise self._transport.explain(item.error)
-            if isinstance(item, threads.ThreadError):
-                raise item
-            early.append(item)
-            self._unsynced -= {item.source} if item.synced else set()
-        self._sink(Began(at=begun_s, source=self._transport.server))
+        early = list(self._first_changes())
+        self._sink(Began(at=begun_s, source=self.transport.server))
         for item in sorted(early, key=lambda each: each.source != NODES.name):  # a pod is told after its node
             self._take(item)
         self._sink(Listed(at=self._clock()))
-
-    def pump(self, timeout_s: float) -> None:
-        """Report what happened; waits up to `timeout_s` for the first change.
-
-        Raises `ThreadError` once a thread that watches has ended.
-        """
-        try:
-            self._take(self._inbox.get(timeout_s))
-        except queue.Empty:
-            return
-        for _ in range(len(self._inbox)):  # what comes meanwhile is for the next time
-            self._take(self._inbox.get(0.0))
 
     def watched(self) -> None:
         """Report that everything up to now is complete, unless the connection is lost."""
         if not self._troubled:
             self._sink(Watched(at=self._clock()))
-
-    def close(self) -> None:
-        """Stop watching and close the connections."""
-        self._inbox.close()
-        for reflector in self._reflectors:
-            reflector.stop()
-        for reflector in self._reflectors:
-            reflector.join(_JOIN_S)
-        self._transport.close()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

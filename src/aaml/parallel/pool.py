@@ -36,43 +36,8 @@ class Stateful(Protocol):
         ...
 
 
-class Kept(Protocol):
-    """An object that is kept somewhere."""
-
-    def send(self, method: str, *values: Any) -> None:
-        """Call one of its methods, without waiting."""
-        ...
-
-    def receive(self) -> Any:
-        """Wait for what the method returned; an exception is raised as it was."""
-        ...
-
-
-class Pool(Protocol):
-    """Runs jobs and keeps objects; `size` is how many at once."""
-
-    size: int
-
-    def run(
-        self,
-        function: Callable[..., Result],
-        jobs: Sequence[tuple[Any, ...]],
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> Iterator[tuple[int, Result]]:
-        """Call a module's function with each job's arguments; yields (position of the job, result) as they complete.
-
-        The first exception of a job is raised as it was. What still waits or runs when the iterator is left is dropped.
-        Raises `StoppedError` soon after `stopped` says so.
-        """
-        ...
-
-    def keep(self, make: Callable[..., Stateful], *arguments: Any) -> Kept:
-        """Make an object at a worker of its own, when it is first asked for something."""
-        ...
-
-
 @contextmanager
-def open_pool(workers: int | str = 1) -> Iterator[Pool]:
+def open_pool(workers: int | str = 1) -> "Iterator[Pool]":
     """Open a pool by what `parse_workers` reads. Raises `UserError` for a cluster that cannot be reached.
 
     All its workers are ended with the block.
@@ -89,7 +54,7 @@ def open_pool(workers: int | str = 1) -> Iterator[Pool]:
 
 
 class Here:
-    """The calling process as a host of workers."""
+    """Runs jobs and keeps objects, in the calling process; `size` is how many at once."""
 
     size = 1
 
@@ -99,13 +64,17 @@ class Here:
         jobs: Sequence[tuple[Any, ...]],
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[int, Result]]:
-        """Do one job after another; only between two can it be stopped."""
+        """Call a module's function with each job's arguments; yields (position of the job, result) as they complete.
+
+        The first exception of a job is raised as it was. What still waits or runs when the iterator is left is dropped.
+        Raises `StoppedError` soon after `stopped` says so; here that is asked between two jobs.
+        """
         for position, job in enumerate(jobs):
             _go_on(stopped)
             yield position, function(*job)
 
     def keep(self, make: Callable[..., Stateful], *arguments: Any) -> "KeptHere":
-        """Make an object."""
+        """Make an object at a worker of its own, when it is first asked for something."""
         return KeptHere(make(*arguments))
 
 
@@ -116,11 +85,11 @@ class KeptHere:
         self._kept = kept
 
     def send(self, method: str, *values: Any) -> None:
-        """Call a method of the kept object."""
+        """Call one of its methods, without waiting."""
         self._result = getattr(self._kept, method)(*values)
 
     def receive(self) -> Any:
-        """Return what the called method returned."""
+        """Wait for what the method returned; an exception is raised as it was."""
         return self._result
 
 
@@ -246,6 +215,10 @@ class Keeper:
         if state is not None:
             self._kept.restore(state)
         return getattr(self._kept, method)(*values), self._kept.state()
+
+
+Pool = Here | Crew[Any]
+Kept = KeptHere | KeptElsewhere
 
 
 def _call(function: Callable[..., Result], job: tuple[Any, ...]) -> Result:

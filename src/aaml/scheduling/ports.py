@@ -322,21 +322,17 @@ class Observer:
         """Write what is still to be written; whoever made the observer calls this once the scheduling has ended."""
 
 
-class RunWriter(Protocol):
-    """Where curves and decisions are written."""
+class RunWriter:
+    """Where curves and decisions are written; this one writes nothing. One that cares for a part derives from it."""
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Record one point of a curve."""
-        ...
 
     def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
         """Record a distribution."""
-        ...
 
     def event(self, kind: str, fields: Mapping[str, object]) -> None:
         """Record a structured event (a decision, a bind result) as one line."""
-        ...
 
     def close(self) -> None:
         """Flush and close."""
-        ...

@@ -9,7 +9,6 @@ from aaml.cluster.metrics import usage
 from aaml.scheduling.curves import ACTIONS, CLUSTER_VARIANCE, CUMULATIVE_REWARD
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Attempt, BindResult, Decision, Observer, Outcome, RunWriter, Step
-from aaml.telemetry.writers import NullWriter
 
 _ALL_UNTIL = 300  # decisions of which every point is kept: a usual round of the workload simulator
 _THEN_EVERY = 10
@@ -97,7 +96,7 @@ class Curves(Observer):
             self._nodes.clear()
 
 
-class AgentCurves(NullWriter):
+class AgentCurves(RunWriter):
     """Passes on what an agent records, except the cumulative reward, which `Curves` has for every decision."""
 
     def __init__(self, writer: RunWriter) -> None:

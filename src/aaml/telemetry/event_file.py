@@ -23,13 +23,14 @@ from tensorboard.plugins.scalar import metadata as scalars
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from aaml.scheduling.curves import Layout
+from aaml.scheduling.ports import RunWriter
 from aaml.telemetry.timelapse import Timelapse
-from aaml.telemetry.writers import NullWriter, Scalar
+from aaml.telemetry.writers import Scalar
 
 FLUSH_S = 2.0  # TensorBoard looks every few seconds; a killed run loses no more than this
 
 
-class TensorBoardWriter(NullWriter):
+class TensorBoardWriter(RunWriter):
     """Writes a run's event file with TensorBoard's own writer (no torch, no TensorFlow).
 
     Events of the `event` kind have no place in TensorBoard and are left out; see `JsonLinesWriter`.

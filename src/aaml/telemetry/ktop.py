@@ -1,6 +1,5 @@
 """ktop at a terminal: nodes as bars, the queue, decisions and curves, with keys to sort, filter and look in."""
 
-import re
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +19,7 @@ from textual.widgets import Footer, Input, Static
 
 from aaml.telemetry.run_tail import curve_label, sparkline
 from aaml.telemetry.snapshot import NodeLine, Snapshot
+from aaml.telemetry.top import natural
 from aaml.threads import ThreadError, start
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Ktop(App[None]):
         lines = [line for line in now.nodes if self.wanted in line.name]
         falling = (self.by != "name") != self.backwards
         named = self.by == "name"
-        lines.sort(key=lambda line: _natural(line.name), reverse=named and falling)
+        lines.sort(key=lambda line: natural(line.name), reverse=named and falling)
         if not named:  # equals stay in the order of their names
             lines.sort(key=lambda line: line.share(self.by), reverse=falling)
         nodes = self.query_one(NodeLines)
@@ -306,7 +306,3 @@ def _curves(now: Snapshot) -> list[str]:
         return ["curves: none (a scheduler that learns writes them to logs/)"]
     shown = {curve_label(name): values for name, values in now.curves.items()}
     return [f"{label:<20.20} {sparkline(values[-20:]):<20} {values[-1]:.4g}" for label, values in shown.items()]
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]

@@ -182,7 +182,7 @@ def _body(model: TopModel, state: ClusterState, room: int) -> "list[RenderableTy
     for node_index in node_indices:
         racks.setdefault(state.nodes[node_index].labels.get(RACK_LABEL, ""), []).append(node_index)
     if 1 < len(racks) <= room - 1:
-        names = sorted(racks, key=_natural)
+        names = sorted(racks, key=natural)
         return [_grid("RACK", [_group(state, name or "(none)", racks[name], prices) for name in names])]
     quantiles = []
     for quantile, name in _QUANTILES:
@@ -251,7 +251,7 @@ def _cells(
     return (name, *cells, f"{sum(known):.3f}" if known else "")
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
+def natural(name: str) -> list[tuple[bool, int, str]]:
     """Sort key that puts rack-2 before rack-10."""
     return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 

@@ -17,23 +17,7 @@ _LOG = logging.getLogger("aaml")
 Scalar = bool | int | float | str
 
 
-class NullWriter:
-    """Writes nothing. Writers that care for a part of what there is to write derive from it."""
-
-    def scalar(self, name: str, value: float, step: int) -> None:
-        """Record one point of a curve."""
-
-    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
-        """Record a distribution."""
-
-    def event(self, kind: str, fields: Mapping[str, object]) -> None:
-        """Record a structured event."""
-
-    def close(self) -> None:
-        """Flush and close."""
-
-
-class RunWriters:
+class RunWriters(RunWriter):
     """Hands everything on to several writers."""
 
     def __init__(self, *writers: RunWriter) -> None:
@@ -60,7 +44,7 @@ class RunWriters:
             writer.close()
 
 
-class Lenient:
+class Lenient(RunWriter):
     """Passes everything to a writer and drops what cannot be written, so that a full disk does not end a run.
 
     The first failure is logged, and the first success after it.
@@ -107,7 +91,7 @@ class Lenient:
         self._works = False
 
 
-class JsonLinesWriter:
+class JsonLinesWriter(RunWriter):
     """One JSON object a line: {"time": unix seconds, "kind": ..., ...}; scalars and histograms too.
 
     A number that JSON cannot write (NaN, infinity) becomes null.

@@ -1,12 +1,11 @@
 """Which points of a live run's curves are kept."""
 
 from aaml.scheduling.curves import CUMULATIVE_REWARD
-from aaml.scheduling.ports import Decision, Outcome, Step
+from aaml.scheduling.ports import Decision, Outcome, RunWriter, Step
 from aaml.telemetry.curves import Curves
-from aaml.telemetry.writers import NullWriter
 
 
-class Kept(NullWriter):
+class Kept(RunWriter):
     def __init__(self):
         self.points = []
 

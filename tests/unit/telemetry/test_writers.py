@@ -13,10 +13,11 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import tensor_util
 
 from aaml.scheduling.curves import TRAINING_LAYOUT, VALIDATION_SCORE, validation_metric
+from aaml.scheduling.ports import RunWriter
 from aaml.sim.metrics import METRICS
 from aaml.telemetry.console import DECISIONS, file_log
 from aaml.telemetry.event_file import TensorBoardWriter
-from aaml.telemetry.writers import JsonLinesWriter, Lenient, NullWriter, RunWriters
+from aaml.telemetry.writers import JsonLinesWriter, Lenient, RunWriters
 from support.limits import largest_file
 
 
@@ -168,7 +169,7 @@ def test_on_a_full_disk_records_are_left_out_until_there_is_room_and_every_line_
 
 
 def test_a_writer_that_fails_for_good_is_told_of_once(caplog):
-    class Broken(NullWriter):
+    class Broken(RunWriter):
         def scalar(self, name, value, step):
             raise OSError(28, "No space left on device")
 

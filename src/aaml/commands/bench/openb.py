@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.outputs import writes
 from aaml.policies.ties import TieBreak
 from aaml.settings import Count, Positive, Settings
@@ -46,7 +47,7 @@ class Args(Settings):
     """processes that runs are dealt out over"""
     plots: bool = True
     """draw allocation.png and fragmentation.png"""
-    bound: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    bound: Flag = False
     """write what an optimum allows to results.csv, a row a trace, seed and column (the extra `solver`), and end"""
     columns: tuple[int, ...] = (100, 130)
     """columns of --bound: percent of the GPU capacity that has arrived"""

@@ -11,11 +11,9 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from aaml.chaos.settings import SoakSettings
+from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_at_once
 from aaml.outputs import writes
 
@@ -28,7 +26,7 @@ class Args(SoakSettings):
 
     out: Path | None = None
     """a CSV file for the record"""
-    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    dry_run: Flag = False
     """say what would be made, and make nothing"""
 
 

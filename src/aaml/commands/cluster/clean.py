@@ -7,13 +7,9 @@ that `aaml cluster up` made or whose nodes are all KWOK's. Nodes stay, and so do
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.settings import NotNegative, Settings
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)

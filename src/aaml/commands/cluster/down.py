@@ -1,11 +1,9 @@
 """Stop a cluster of `aaml cluster up` and remove its files: everything on it is gone."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-import tyro
 
 from aaml.commands.cluster import OfCluster
+from aaml.commands.kinds import Flag
 from aaml.errors import UserError
 from aaml.kube.provision import cluster_of, records
 
@@ -14,7 +12,7 @@ from aaml.kube.provision import cluster_of, records
 class Args(OfCluster):
     """`aaml cluster down`."""
 
-    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    dry_run: Flag = False
     """say what would go, and stop nothing"""
 
 

@@ -7,15 +7,11 @@ says which cluster that is; one with nodes that KWOK does not play is only taken
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from aaml.cluster.fleet import STANDARD, NodeShape
+from aaml.commands.kinds import Flag
 from aaml.errors import UserError
 from aaml.settings import Count, Positive, Settings, take
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)

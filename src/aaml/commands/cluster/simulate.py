@@ -9,14 +9,11 @@ deletes the deployments that it made itself, and no others.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
 from aaml.settings import Count, Natural, NotNegative, Positive, Settings, Share
-
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
 @dataclass(frozen=True)

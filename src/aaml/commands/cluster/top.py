@@ -7,10 +7,8 @@ below, the latest decisions and the curves of a scheduler's log. Dollars are sho
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
 from aaml.settings import Positive, Settings
 
@@ -19,9 +17,9 @@ from aaml.settings import Positive, Settings
 class Args(Settings):
     """Settings of the table."""
 
-    once: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    once: Flag = False
     """print one table and end"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print every node and decision as a line of JSON a look"""
     log: Path | None = None
     """log of a scheduler whose decisions and curves are shown; without it the newest of this cluster

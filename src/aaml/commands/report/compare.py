@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.outputs import writes
 from aaml.settings import Settings
 
@@ -23,7 +24,7 @@ class Args(Settings):
     """A column of results.csv; the task's own metric when not given."""
     out: Path | None = None
     """Folder for figures and report.html."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """Print the numbers as JSON, an object a policy on a task at a size."""
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
 
@@ -20,7 +21,7 @@ class Args(Settings):
     """folders that `aaml bench leaderboard` wrote, such as docs/results/leaderboard and your own"""
     task: tuple[str, ...] = ()
     """tasks to show; all that the files hold when none is given"""
-    markdown: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    markdown: Flag = False
     """write the tables as Markdown"""
 
 

@@ -6,10 +6,10 @@ Several policies, and several models of one kind, may share a log. It is made by
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
 
@@ -19,7 +19,7 @@ class Args(Settings):
 
     report: tyro.conf.Positional[Path]
     """the log, one JSON line a pod"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print the report as JSON"""
 
 

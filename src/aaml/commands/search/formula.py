@@ -5,10 +5,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.commands.search import stoppable
 from aaml.errors import bad_value
 from aaml.evolve.settings import OPENB, EvolveConfig
@@ -24,7 +22,7 @@ class Args(Settings):
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None
     """folder of the search; runs/search-formula-TASK-sSEED when not given"""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """go on with the search in the folder"""
     look: Natural = 0
     """do not search: evaluate the chosen formula of the folder on so many of the leaderboard's episodes of each task

@@ -5,10 +5,8 @@ About an hour on two idle cores. The result runs by `aaml bench openb --model FI
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.commands.search import stoppable
 from aaml.settings import Count, Natural, Settings
 
@@ -31,7 +29,7 @@ class Args(Settings):
     """Of the search; the published ones when not given."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 

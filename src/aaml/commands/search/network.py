@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.commands.search import stoppable
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.settings import Settings, SettingsFile
@@ -22,7 +23,7 @@ class Args(Settings):
     """YAML file with any of these settings; a flag counts more than the file"""
     out: Path | None = None
     """folder for formulas and page; runs/search-network-MODEL-TASK when not given"""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """go on with the search in the folder"""
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
 from msgspec import Meta
 
+from aaml.commands.kinds import Flag
 from aaml.commands.search import next_line, stoppable
 from aaml.settings import Count, Natural, NotNegative, Settings
 
@@ -47,7 +47,7 @@ class Args(Settings):
     """Of the search."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.commands.search import next_line, stoppable
 from aaml.settings import Count, Natural, Settings
 
@@ -42,13 +43,13 @@ class Args(Settings):
     """Training episodes, and as many for validation; of a trace no more than it has windows for that."""
     seeds: str = ""
     """Held-out episodes: 1000..1019, or the windows of a trace's holdout, when empty."""
-    relative: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    relative: Flag = False
     """Each episode counts in terms of what it comes to with --start: for episodes that differ much, as varied's do."""
     seed: Natural = 0
     """Of the search."""
     workers: str = "2"
     """Processes (a number), ray for a Ray cluster of this machine, or ray:HOST:PORT for one that it is a node of."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 

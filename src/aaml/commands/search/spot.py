@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
 from msgspec import Meta
 
+from aaml.commands.kinds import Flag
 from aaml.commands.search import stoppable
 from aaml.settings import Count, Natural, Settings
 
@@ -20,7 +20,7 @@ class Args(Settings):
 
     out: Path = Path("models/spot-rule.json")
     """Where the numbers go, after every generation; beside it the study."""
-    apart: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    apart: Flag = False
     """Play nothing that the published runs of several zones play either: numbers to be evaluated on these."""
     generations: Count = 60
     """How long to search."""
@@ -28,7 +28,7 @@ class Args(Settings):
     """Rules that are tried in a generation."""
     seed: Natural = 0
     """Of the search."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Go on with a search that was cut off, from FILE.study beside --out; or search longer."""
 
 

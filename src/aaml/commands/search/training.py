@@ -5,10 +5,8 @@ The same seed gives the same study whatever the number of workers. `--resume` go
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings, SettingsFile
 from aaml.training.sweep_space import SweepConfig
 
@@ -25,7 +23,7 @@ class Args(Settings):
     out: Path | None = None
     """folder of the study, on Ray on a file system that all nodes share; runs/search-training-AGENT-TASK-sSEED when not
     given"""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """go on with the study in the folder, or to more --trials"""
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
 
@@ -14,7 +15,7 @@ class Args(Settings):
 
     name: Annotated[str, tyro.conf.Positional] = ""
     """a model, to see its card; all of them when empty"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print everything about them as JSON"""
 
 

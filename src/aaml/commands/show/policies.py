@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
 
@@ -15,7 +13,7 @@ class Args(Settings):
 
     file: tuple[Path, ...] = ()
     """Python files with own policies and rewards (`@register_policy("name")`, `@register_reward("name")`)"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print the names as JSON"""
 
 

@@ -1,10 +1,8 @@
 """List the tasks by name: what each is about, its metric, and how many nodes it has."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-import tyro
-
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
 
@@ -12,7 +10,7 @@ from aaml.settings import Settings
 class Args(Settings):
     """`aaml show tasks`."""
 
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print them as JSON"""
 
 

@@ -1,10 +1,10 @@
 """Say what is in a trace: how long, how many nodes and pods, who placed them, lifetimes, waits, load, gaps."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import tyro
 
+from aaml.commands.kinds import Flag
 from aaml.settings import Settings
 
 
@@ -14,7 +14,7 @@ class Args(Settings):
 
     trace: tyro.conf.Positional[str]
     """folder of the trace, or openb"""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Flag = False
     """print it as JSON"""
 
 

@@ -17,9 +17,9 @@ from aaml.cluster.state import ClusterState
 from aaml.evaluation.policies import policy_file
 from aaml.files import LineFile
 from aaml.scheduling.observation import Context
-from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome
+from aaml.scheduling.ports import Attempt, Decision, Observer, Outcome, RunWriter
 from aaml.telemetry.provenance import digest
-from aaml.telemetry.writers import Lenient, NullWriter
+from aaml.telemetry.writers import Lenient
 
 if TYPE_CHECKING:
     from aaml.kube.cluster import KubeCluster
@@ -70,7 +70,7 @@ class ShadowLog(Observer):
     def __init__(self, path: str, cluster: "KubeCluster", player: Player) -> None:
         self._cluster, self._player = cluster, player
         self._file = None if path == "-" else LineFile(Path(path), field="shadow-log")
-        self._lenient = Lenient(NullWriter(), path)
+        self._lenient = Lenient(RunWriter(), path)
 
     def on_attempt(self, attempt: Attempt) -> None:
         """Tell of a pod that fits nowhere by our filters, though it was placed."""
