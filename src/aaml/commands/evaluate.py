@@ -59,7 +59,7 @@ def run(args: Args) -> int:
     """Evaluate, write the folder and print the tables."""
     from aaml.commands.signals import ends_at_once, ends_by
     from aaml.errors import UserError, bad_value
-    from aaml.evaluation.bounds import bounds, check_bounded
+    from aaml.evaluation.bound import bounds, check_bounded
     from aaml.evaluation.entries import policy_entries
     from aaml.evaluation.evaluate import SEEDS, evaluate, parse_seeds, same_runs
     from aaml.evaluation.page import written

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aaml.errors import bad_value
+from aaml.evaluation.bound_bill import bound_bill
 from aaml.evaluation.bound_names import SOLVED, SOLVER
 from aaml.evaluation.episode import episode_row
 from aaml.evaluation.identity import IDENTITY, identity
@@ -13,14 +15,13 @@ from aaml.optimum.placement import GOALS, Optimum, Place, best_placement
 from aaml.progress import progress_bar
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Decision
+from aaml.sim.bill import BILL_TASKS, BillTask
+from aaml.sim.recorded_bill import RecordedBillTask
 from aaml.sim.task import Task
-from aaml.sim.tasks import TASKS, find_task
+from aaml.sim.tasks import TASKS
 
 BOUNDED = tuple(name for name, task in TASKS.items() if task.metric in GOALS)
 """Tasks whose optimum can be asked for."""
-
-
-# ---- results ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def bound_rows(
 
 
 def bound_task(
-    name: str,
+    task: Task,
     seeds: Sequence[int],
     nodes: int | None = None,
     pods: int | None = None,
@@ -70,8 +71,7 @@ def bound_task(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `bound_rows` seed by seed, each told in a line, until `stopped()`."""
-    task = find_task(name)
-    with progress_bar(f"solve {name}", len(seeds), "seed") as bar:
+    with progress_bar(f"solve {task.name}", len(seeds), "seed") as bar:
         for seed in seeds:
             optimum, rows = bound_rows(task, seed, nodes, pods, limit_s=limit_s, stopped=stopped)
             if stopped():  # the solver was cut short
@@ -80,3 +80,33 @@ def bound_task(
             how = "proven" if optimum.proven else f"not proven in {limit_s:g} s"
             bar.write(f"seed {seed}: {task.metric} {optimum.value:.6g}, bound {optimum.bound:.6g} ({how})")
             bar.update()
+
+
+def check_bounded(task: Task) -> None:
+    """Raise `UserError` for a task whose optimum is not known how to find."""
+    if not isinstance(task, BillTask | RecordedBillTask) and task.name not in BOUNDED:
+        raise bad_value("task", task.name, f"one of {', '.join((*BOUNDED, *BILL_TASKS))}, bill@FOLDER, with --bound")
+
+
+def bounds(
+    task: Task,
+    seeds: Sequence[int],
+    sizes: Sequence[int | None],
+    pods: int | None = None,
+    *,
+    others: Sequence[Task] = (),
+    limit_s: float = 20.0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an optimum for each size and seed, each told in a line, until `stopped()`.
+
+    `others` are the same bill with who else provisions nodes: no policy of theirs is below the bounds either.
+    A task whose pods stay is solved by CP-SAT (rows `cp-sat` and `cp-sat-bound`), a bill by `bound_bill`. Raises
+    `UserError` for other tasks, and without ortools where that is needed.
+    """
+    check_bounded(task)
+    for nodes in sizes:
+        if isinstance(task, BillTask | RecordedBillTask):
+            yield from bound_bill(task, seeds, nodes, pods, others=others, limit_s=limit_s, stopped=stopped)
+        else:
+            yield from bound_task(task, seeds, nodes, pods, limit_s=limit_s, stopped=stopped)

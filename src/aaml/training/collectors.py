@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -50,26 +50,6 @@ class Expert:
     def act(self, context: Context) -> Decision:
         """Choose."""
         return self.search.choose(self.stream.cluster, context, self.stream.rng)
-
-
-class Collector(Protocol):
-    """Where a learner's steps come from."""
-
-    def collect(self, weights: Weights, steps: int) -> Steps:
-        """Let every stream make `steps` decisions with these weights; returns (stream, step), in a fixed order."""
-        ...
-
-    def cut(self) -> None:
-        """Forget steps whose continuation is awaited."""
-        ...
-
-    def state(self) -> list[dict[str, Any]]:
-        """Return the streams' states."""
-        ...
-
-    def restore(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Continue each stream from its state, as `state` returned them."""
-        ...
 
 
 class LocalCollector:
@@ -115,15 +95,21 @@ class LocalCollector:
             stream.restore(state)
 
 
-class DealtCollector:
-    """Streams kept by a pool, some at each place; steps come back in the order that one process would make them in."""
+class Collector:
+    """Where a learner's steps come from: streams kept by a pool, some at each place.
+
+    Steps come back in the order that one process would make them in.
+    """
 
     def __init__(self, pool: Pool, env_config: EnvConfig, actor: Actor, seed: int, streams: int) -> None:
         self._parts = [part.tolist() for part in np.array_split(np.arange(streams), min(pool.size, streams))]
         self._kept = [pool.keep(LocalCollector, env_config, actor, seed, part) for part in self._parts]
 
     def collect(self, weights: Weights, steps: int) -> Steps:
-        """Let every stream make `steps` decisions. Raises RuntimeError when workers die again and again."""
+        """Let every stream make `steps` decisions with these weights; returns (stream, step), in a fixed order.
+
+        Raises RuntimeError when workers die again and again.
+        """
         return [step for part in self._ask("collect", [(weights, steps)] * len(self._parts)) for step in part]
 
     def cut(self) -> None:
@@ -151,4 +137,4 @@ def collector(
 ) -> Iterator[Collector]:
     """Open `streams` streams on what `parse_workers` reads. Raises `UserError` for a cluster that cannot be reached."""
     with open_pool(workers) as pool:
-        yield DealtCollector(pool, env_config, actor, seed, streams)
+        yield Collector(pool, env_config, actor, seed, streams)

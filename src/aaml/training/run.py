@@ -163,7 +163,8 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         factory = EnvFactory(config.env_config)  # what cannot be made is told before there is a folder
         _try_reward(config, factory)
         if config.start is not None:
-            _check_start(config, factory)
+            # a model file that the agent cannot go on from is refused
+            first_agent(config.network, config.begins_with, observation_spec=factory.observation_spec, seed=config.seed)
         for spec in {config.reference, config.rollout} - {"", "agent"}:
             factory.policy(spec)
         stem = f"{config.agent.name}_{config.label}_s{config.seed}"
@@ -213,11 +214,6 @@ def inputs_of(config: TrainConfig) -> dict[str, str]:
     start = () if config.start is None else with_critic(model_file(config.start))
     lists = () if config.trace is None else (pod_list(config.trace),)
     return inputs([find_task(config.task)], specs, {"start": start, "trace": lists}, config.reward)
-
-
-def _check_start(config: TrainConfig, factory: EnvFactory) -> None:
-    """Raise `UserError` for a model file that the agent cannot go on from."""
-    first_agent(config.network, config.begins_with, observation_spec=factory.observation_spec, seed=config.seed)
 
 
 def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: bool) -> None:

@@ -15,7 +15,7 @@ from aaml.learning.config import LIVE
 from aaml.parallel.pool import Keeper, KeptElsewhere
 from aaml.parallel.worker import Desk, WorkerLostError
 from aaml.scheduling.observation import ObservationSpec
-from aaml.training.collectors import Actor, DealtCollector, LocalCollector, collector
+from aaml.training.collectors import Actor, Collector, LocalCollector, collector
 from aaml.training.rollouts import EnvConfig
 
 SETTING = EnvConfig("seedc", (3,), pods=30, lookahead=2)
@@ -76,7 +76,7 @@ class Pool:
 
 def test_lost_workers_leave_no_trace_in_the_experience():
     pool = Pool()
-    here, dealt = LocalCollector(SETTING, ACTOR, 7, range(4)), DealtCollector(pool, SETTING, ACTOR, 7, 4)
+    here, dealt = LocalCollector(SETTING, ACTOR, 7, range(4)), Collector(pool, SETTING, ACTOR, 7, 4)
     weights = make_agent(LIVE["dqn"], observation_spec=ObservationSpec(2), seed=5).policy.weights()
     losing = itertools.cycle(pool.kept)
 

@@ -4,11 +4,13 @@ It says first which cluster that is and what will go, and asks at a terminal; el
 that `aaml cluster up` made or whose nodes are all KWOK's. Nodes stay, and so does what runs in kube-* namespaces.
 """
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from aaml.commands.kinds import Flag
+from aaml.errors import UserError
 from aaml.settings import NotNegative, Settings
 
 
@@ -36,7 +38,6 @@ def run(args: Args) -> int:
     """Say what goes, ask, delete, and wait."""
     from contextlib import closing
 
-    from aaml.commands.sure import ask
     from aaml.errors import bad_value
     from aaml.kube import rights
     from aaml.kube.clean import OURS, delete, workload
@@ -67,3 +68,15 @@ def run(args: Args) -> int:
         delete(api, found.counts, label, at_once=place.ours, timeout_s=args.wait_s, wait=time.sleep)
     print(f"{found.pods} pods deleted, none left")
     return 0
+
+
+def ask(question: str, *, yes: bool) -> bool:
+    """Return whether a person agrees: asked at a terminal, taken for granted with `yes`.
+
+    Raises `UserError` without a terminal and without `yes`.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UserError("yes: is missing; it is only asked for at a terminal (--dry-run says what would be done)")
+    return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
