@@ -358,14 +358,18 @@ def test_a_workload_beside_its_scheduler(monkeypatch):
 
 
 @tries("live/replay.py")
-def test_a_scheduler_of_a_replay():
-    from aaml.live.replay import _AtWork
+def test_a_scheduler_of_a_replay(monkeypatch):
+    from aaml.live import replay
 
-    with _AtWork(SimpleNamespace(run=strange, stop=lambda: None)) as at_work:
-        until(lambda: not at_work._running.running, "its end")
-        for ask in (at_work.check, at_work.end):
-            with pytest.raises(Strange):
-                ask()
+    does = {name: lambda *_args: None for name in ("start", "pump", "watched", "close", "stop")}
+    stand_in = SimpleNamespace(connect=lambda *_args, **_options: stand_in, run=strange, **does)
+    for name in ("KubeCluster", "Recorder", "Transport", "Scheduler"):
+        monkeypatch.setattr(replay, name, stand_in if name == "KubeCluster" else lambda *_args, **_options: stand_in)
+    monkeypatch.setattr(replay, "clear", lambda _api: None)
+    playing = replay._Playing(None, None, SimpleNamespace(index=0, length_s=60.0), 1.0)
+    monkeypatch.setattr(playing, "_prepare", lambda: None)
+    with pytest.raises(Strange):
+        playing.run(SimpleNamespace(name="least-allocated"), progress=False)
 
 
 @tries("live/replay.py")
