@@ -1,7 +1,9 @@
 """Training runs in tests."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
+from unittest import mock
 
 import torch
 
@@ -20,11 +22,16 @@ def agent(name, **settings):
     return changed(AGENTS[name], {name: value for name, value in settings.items() if name in known})
 
 
-def train(config, path, *, resume=False, stop=lambda: False):
-    """Train in a folder and return (the run, its curve as (name, step, value) in order)."""
+def train(config, path, *, resume=False, stop=lambda: False, page=False):
+    """Train in a folder and return (the run, its curve as (name, step, value) in order).
+
+    The run's page is left out unless it is asked for: to draw it takes as long as all the rest.
+    """
     config, folder = open_run(config, path, resume=resume)
+    drawn = nullcontext() if page else mock.patch("aaml.training.run.write_training_report")
     try:
-        progress = carry_out(config, folder, stop, progress=False)
+        with drawn:
+            progress = carry_out(config, folder, stop, progress=False)
     finally:
         folder.close()
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]

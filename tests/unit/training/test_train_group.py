@@ -110,7 +110,7 @@ def test_a_run_that_is_stopped_within_a_round_forgets_the_round_and_keeps_a_mode
         calls.append(0)
         return len(calls) > 100
 
-    progress, _, folder = train(small(steps=1_000_000), tmp_path / "run", stop=stop)
+    progress, _, folder = train(small(steps=1_000_000), tmp_path / "run", stop=stop, page=True)
     assert 0 < progress.step < 1_000_000
     assert load(folder.model_path()).name == "acdqn"
     page = (folder.path / "report.html").read_text()
