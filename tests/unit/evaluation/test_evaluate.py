@@ -25,10 +25,10 @@ from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.policies.registry import make_reward
-from aaml.scheduling.ports import Decision
 from aaml.sim.tasks import find_task
 from aaml.training.linear import start_weights
 from support import make
+from support.policies import Turns, emptiest
 
 POLICIES = ("least-variance", "random")
 
@@ -233,20 +233,6 @@ def test_results_show_themselves_and_survive_a_folder(tmp_path: Path) -> None:
     )
 
 
-class Turns:
-    """A policy that remembers: it takes feasible rows in turn, over the ends of episodes too."""
-
-    name = "turns"
-
-    def __init__(self):
-        self.calls = 0
-
-    def act(self, context):
-        self.calls += 1
-        rows = context.mask.nonzero()[0]
-        return Decision(int(rows[self.calls % len(rows)]))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_object_or_a_function_begins_every_episode_anew_and_is_left_as_it_was(workers: int) -> None:
@@ -256,10 +242,6 @@ def test_an_object_or_a_function_begins_every_episode_anew_and_is_left_as_it_was
     columns = ["policy", "seed", "mean_variance", "waiting_mean_s"]
     assert both[both.seed == 2][columns].reset_index(drop=True).equals(second[columns])
     assert turns.calls == 0
-
-
-def emptiest(context):
-    return -context.state.requested[:, 0]
 
 
 @pytest.mark.slow
