@@ -30,25 +30,35 @@ demo: setup ## train the four agents briefly, evaluate them, leave a report (a f
 kwok: setup ## build the programs of the KWOK cluster and Karpenter once (about 13 minutes)
 	$(BIN)/aaml cluster build --autoscaler
 
-check: setup ## ruff, mypy strict, import contracts, workflows
+check: lint types ## ruff, mypy strict, import contracts, workflows
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT) -shellcheck=$(BIN)/shellcheck
+
+types: setup
+	$(BIN)/mypy
 
 browser: ## the browser of the tests, where it may be installed
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 	echo "make: no chromium: the tests in a browser are skipped (install the package chromium)"
 
-test: check kwok browser ## every test, the live ones on real KWOK included
+test: lint kwok browser ## every test, the live ones on real KWOK included
+	@$(MAKE) --no-print-directory --jobs=2 types every-test
+
+test-fast: lint ## lint, types, and the quick unit tests: six minutes on two cores
+	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
+
+every-test: setup
 	$(BIN)/python -m pytest $(SHARED_OUT)
 
-test-fast: check ## lint, types, and the quick unit tests: six minutes on two cores
+quick-tests: setup
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
-differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind
+differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind; the longest notebook whole
 	$(BIN)/aaml cluster build --autoscaler
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_VOLUMES=50 AAML_DIFFERENTIAL_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
@@ -59,6 +69,7 @@ differential: setup ## against the real kube-scheduler, Karpenter and deschedule
 	  AAML_AUTOSCALE_RUNS=50 AAML_AUTOSCALE_SEED=$$seed $(BIN)/python -m pytest tests/e2e/test_autoscale_chaos.py || exit; done
 	AAML_AUTOSCALE_EXAMPLES=2000 $(BIN)/python -m pytest tests/unit/live/test_autoscale_any_order.py
 	AAML_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/test_mutated_files.py
+	AAML_WHOLE_NOTEBOOKS=1 $(BIN)/python -m pytest tests/integration/test_notebooks.py
 	AAML_DESCHEDULER_SCENES=4000 AAML_DESCHEDULER_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_descheduler.py
 
 bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables
@@ -73,4 +84,4 @@ perf: setup ## every small workload of Kubernetes' own scheduler benchmark, besi
 redraw: setup ## draw the tables and figures of README.md and docs/ again, from docs/results
 	$(BIN)/python tools/docs/draw.py
 
-.PHONY: browser docs perf redraw bench-openb help setup check demo kwok test test-fast differential
+.PHONY: browser docs perf redraw bench-openb help setup check lint types demo kwok test every-test test-fast quick-tests differential
