@@ -149,7 +149,8 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", tra
     print(f"cluster {args.on} at {record.server}: its {record.nodes} nodes are deleted, and made again afterwards")
     found = replay_live(task, entered, args.on, args.speed)
     print("\n".join(map(str, found)))
-    return [each.row | identity(task) for each in found]
+    whole = {each.name: each.whole for each in entered}
+    return [each.row | identity(task, None, whole[each.policy], each.policy) for each in found]
 
 
 def _what_if(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", reproduced: str) -> None:

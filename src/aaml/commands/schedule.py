@@ -73,7 +73,7 @@ def run_policy(args: PolicyArgs) -> int:
     """Run a policy as a scheduler until it is stopped, and return the exit status."""
     one_thread()
     from aaml.errors import UserError
-    from aaml.evaluation.policies import load_live_policy, needs_expected_pods, origin
+    from aaml.evaluation.policies import load_policy, needs_expected_pods, origin
     from aaml.kube.objects.manifests import pods_like
     from aaml.live.run import SchedulerRun
     from aaml.live.source import PolicySource
@@ -81,7 +81,7 @@ def run_policy(args: PolicyArgs) -> int:
     expected = pods_like(args.expected_pods) if args.expected_pods else ()
 
     def make() -> "Policy":
-        policy = load_live_policy(args.policy, seed=args.seed, expected=expected)
+        policy = load_policy(args.policy, seed=args.seed, expected=expected)
         if needs_expected_pods(policy):
             found = f"no pod with a GPU in {args.expected_pods}" if args.expected_pods else "none"
             raise UserError(f"expected-pods: {found}; expected an openb trace or a file of pods, for {policy.name}")

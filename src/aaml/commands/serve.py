@@ -120,10 +120,10 @@ def _check_tls(args: Args) -> None:
 def _policy(args: Args, given: "Sequence[Pod]", view: "KubeView | None") -> "Policy":
     """Load the policy with the pods it may expect. Raises `UserError` where it needs some with GPUs and has none."""
     from aaml.errors import UserError
-    from aaml.evaluation.policies import load_live_policy, needs_expected_pods
+    from aaml.evaluation.policies import load_policy, needs_expected_pods
 
     running = [placement.pod for placement in view.state.pods()] if view is not None else []
-    policy = load_live_policy(args.policy, expected=given or running)
+    policy = load_policy(args.policy, expected=given or running)
     if needs_expected_pods(policy):
         found = "no pod with a GPU runs on the cluster" if view is not None else "none"
         if args.expected_pods:

@@ -28,10 +28,8 @@ from aaml.evaluation.zoo import model_file
 from aaml.extras import lazily
 from aaml.nodes.file import find_autoscaler
 from aaml.policies.heuristics import ScorePolicy
-from aaml.policies.kube_scores.siblings import among_real_pods
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
-from aaml.sim.recorded import TraceTask
 from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
 
@@ -83,8 +81,7 @@ class PolicyEntry:
         if not isinstance(self.spec, str):
             return self.spec if isinstance(self.spec, Agent) else copy.deepcopy(self.spec)
         if not self.learned:
-            policy = load_policy(self.spec, seed=seed, expected=Expected(task))
-            return among_real_pods(policy) if isinstance(task, TraceTask) else policy
+            return load_policy(self.spec, seed=seed, expected=Expected(task))
         path = Path(self.spec)
         return _model(path, path.stat().st_mtime_ns, Expected(task))
 

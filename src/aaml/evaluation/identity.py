@@ -7,7 +7,8 @@ pods            pods of an episode where a number was asked for, empty for the t
 task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours
 code_sha256     of the program that plays episodes and decides, by what it plays (`aaml.evaluation.program`)
 policy_sha256   of the policy: its file or model with the profile or name that is meant, and who provisions its nodes;
-                empty for ours by its own name, and for an object of a program
+                empty for ours by its own name, and for an object of a program. Of kube-scheduler it is also that of
+                its default spreading, where a task's pods have siblings to spread among
 ==============  =======================================================================================================
 
 A label is no identity: of a label's runs on the same episodes those of the last policy that had it count
@@ -23,21 +24,26 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import pandas as pd
 
 from aaml.errors import UserError
 from aaml.evaluation.policies import is_model, policy_file, split_nodes
-from aaml.evaluation.program import program_sha256
+from aaml.evaluation.program import program_sha256, spreading_sha256
 from aaml.evaluation.zoo import model_file
 from aaml.nodes.file import named_file
+from aaml.policies.kube_scores.siblings import owner_selector
 from aaml.policies.registry import reward_terms
 from aaml.sim.bill import BillTask
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
 from aaml.telemetry.provenance import digest
+from aaml.workload.trace.windows import read_windows
+
+if TYPE_CHECKING:
+    from aaml.cluster.objects import Pod
 
 IDENTITY = ("pods", "task_sha256", "code_sha256", "policy_sha256")
 EPISODE = IDENTITY[:3]
@@ -47,6 +53,7 @@ AS_TEXT = dict.fromkeys(IDENTITY, "str")
 VERSION = "version of AAML"
 """The name of the program among the inputs of what goes on: it plays, decides or learns otherwise than it did."""
 _SHOWN = 12  # characters of a hash: enough to tell files apart
+_KUBE_SCHEDULER = "kube-scheduler"  # how the names of its profiles begin, ours and those of files
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function in this process
 
 
@@ -57,7 +64,7 @@ def identity(task: Task, pods: int | None = None, policy: object = "", label: st
         "" if episode_pods is None else episode_pods,
         _task_sha256(task),
         program_sha256(),
-        _policy_sha256(policy, label),
+        _policy_sha256(policy, label, task),
     )
     return dict(zip(IDENTITY, values, strict=True))
 
@@ -67,16 +74,24 @@ def inputs(
     specs: Mapping[str, str] | None = None,
     files: Mapping[str, Iterable[Path]] | None = None,
     reward: str = "",
+    *,
+    besides: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return by the name of a setting what it stands for, by contents: tasks, policies, files, a reward.
 
-    Moving a file changes nothing, a changed byte does. Raises `UserError` for a file that cannot be read.
+    `besides` are policies that are played without a setting that names them. Where a kube-scheduler is among the
+    policies, its default spreading is an input too. Moving a file changes nothing, a changed byte does. Raises
+    `UserError` for a file that cannot be read.
     """
-    found = {"task": " ".join(_task_sha256(task) + _name_of(task) for task in tasks)}
+    played = list(tasks)
+    found = {"task": " ".join(_task_sha256(task) + _name_of(task) for task in played)}
     found |= {name: _spec_sha256(spec) or spec for name, spec in (specs or {}).items()}
     hashes = [_spec_sha256(term) for term in reward_terms(reward)]
     found["reward"] = " ".join(hashes) if any(hashes) else reward
     found |= {name: _sha256(map(_digest, paths)) for name, each in (files or {}).items() if (paths := list(each))}
+    found["default spreading"] = max(
+        (_spreading(spec, task) for spec in (*(specs or {}).values(), *besides) for task in played), default=""
+    )
     return {name: text for name, text in found.items() if text}
 
 
@@ -133,13 +148,17 @@ def _task_sha256(task: Task) -> str:
     if folder is not None:
         files = [_digest(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name[0] != "."]
         return _sha256([*files, *_offered(getattr(task, "bill", None))])
-    try:
-        ours = find_task(task.name) == _plain(task)
-    except UserError:
-        ours = False
-    if not ours:
+    if not _is_known(task):
         return _sha256([_of(cloudpickle.dumps(_plain(task)))])
     return _sha256([_digest(Path(path)), *_offered(task)]) if colon else ""
+
+
+def _is_known(task: Task) -> bool:
+    """Whether the name of a task is that of one of ours, or of a file that has it so."""
+    try:
+        return find_task(task.name) == _plain(task)
+    except UserError:
+        return False
 
 
 def _offered(bill: Task | None) -> list[bytes]:
@@ -159,11 +178,31 @@ def _plain(task: Task) -> Task:
     return replace(task, sizes=(), pods=None)
 
 
-def _policy_sha256(policy: object, label: str) -> str:
+def _policy_sha256(policy: object, label: str, task: Task) -> str:
     if not isinstance(policy, str | Path):
         return ""
     spec = str(policy)
-    return _spec_sha256(spec) or ("" if label in ("", spec) else _sha256([_of(spec.encode())]))
+    own = _spec_sha256(spec) or ("" if label in ("", spec) else _sha256([_of(spec.encode())]))
+    spreading = _spreading(spec, task)
+    return _sha256([_of(own.encode()), _of(spreading.encode())]) if spreading else own
+
+
+def _spreading(whole: str, task: Task) -> str:
+    """Return the name of default spreading where a policy may be a kube-scheduler and a task's pods have siblings."""
+    spec, _ = split_nodes(whole)
+    may = spec.startswith(_KUBE_SCHEDULER) or ".py:" in spec
+    return spreading_sha256() if may and _has_siblings(task) else ""
+
+
+def _has_siblings(task: Task) -> bool:
+    folder = getattr(task, "folder", None)
+    if folder is not None:
+        pods: Iterable[Pod] = (life.pod for life in read_windows(folder).trace.lives.values())
+    elif ":" not in task.name and _is_known(task):
+        return False
+    else:
+        pods = task.build(task.episodes[0] if task.episodes else 0).workload.pods
+    return any(owner_selector(pod) is not None for pod in pods)
 
 
 def _spec_sha256(whole: str) -> str:

@@ -23,7 +23,6 @@ from aaml.policies.gpu.scorer_file import ScorerModel, load_scorer
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.heuristics.policies import GpuPolicy, gpu_scorer
 from aaml.policies.kube_scores.profile import PREFIX, names_profile, profile_file
-from aaml.policies.kube_scores.siblings import among_real_pods
 from aaml.policies.registry import POLICIES, make_policy
 from aaml.scheduling.ports import Policy
 from aaml.schema import convert, of_json, read_bytes
@@ -109,11 +108,6 @@ def load_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Po
         what = "holds no model" if Path(spec).exists() else "is not there"
         raise UserError(f"policy: {spec!r} {what}; expected {_PATHS}, or a name ({_LISTS})")
     return make_policy(spec, PolicyOptions(seed=seed, expected=expected))
-
-
-def load_live_policy(spec: str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:
-    """Return what `load_policy` does, for the pods of a real cluster: kube-scheduler spreads these by default."""
-    return among_real_pods(load_policy(spec, seed=seed, expected=expected))
 
 
 def load(path: Path | str, *, seed: int = 0, expected: Sequence[Pod] = ()) -> Policy:

@@ -18,9 +18,8 @@ import numpy as np
 from aaml.cluster.filters import feasible
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
-from aaml.policies.kube_scores import KubeScheduler, KubeSchedulerConfig, plugin_scores, total_scores
+from aaml.policies.kube_scores import KubeSchedulerConfig, plugin_scores, total_scores
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
-from aaml.policies.kube_scores.siblings import owner_selector
 from aaml.telemetry.tables import plain, table
 from aaml.workload.trace.events import AnyEvent, PodBound
 from aaml.workload.trace.trace import Follower, Trace
@@ -40,13 +39,7 @@ _WORDS: dict[Kind, str] = {
 _IN_FLIGHT = 12  # binds before and after a decision that may have been made in another order
 _IN_FLIGHT_S = 2.0
 
-RECORDED = KubeSchedulerConfig(default_selector=owner_selector)
-"""The default profile, with its default spreading as far as a trace tells who belongs with whom."""
-
-
-def recorded_kube_scheduler(seed: int = 0) -> KubeScheduler:
-    """Return the simulated kube-scheduler for the pods of a trace."""
-    return KubeScheduler(np.random.default_rng(seed), RECORDED)
+_STOCK = KubeSchedulerConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +147,15 @@ def _look(state: ClusterState, pod: Pod, row: int) -> tuple[Kind, int, int, str]
         return "refused", nodes, 0, ", ".join(found.diagnosis.by_node[row]) or found.diagnosis.rejected_before
     if nodes == 1:
         return "only", 1, 1, ""
-    scores = total_scores(state, pod, found.mask, RECORDED)
+    scores = total_scores(state, pod, found.mask, _STOCK)
     highest = int(scores.max())
     best = np.flatnonzero(scores == highest)
     if scores[row] == highest:
         return "best" if best.size == 1 else "tied", nodes, int(best.size), ""
     other = int(best[0])
     parts = {
-        name: RECORDED.weights[name] * int(part[other] - part[row])
-        for name, part in plugin_scores(state, pod, found.mask, RECORDED).items()
+        name: _STOCK.weights[name] * int(part[other] - part[row])
+        for name, part in plugin_scores(state, pod, found.mask, _STOCK).items()
     }
     named = ", ".join(f"{name} {gain:+d}" for name, gain in sorted(parts.items(), key=lambda each: -each[1]) if gain)
     return "outscored", nodes, int(best.size), f"score {scores[row]}, {state.names[other]} has {highest} ({named})"
@@ -218,7 +211,7 @@ def _fits_a_sample(state: ClusterState, pod: Pod, row: int) -> bool:
     wanted = nodes_to_find(len(state))
     if wanted >= found.size:
         return False
-    scores = total_scores(state, pod, mask, RECORDED)
+    scores = total_scores(state, pod, mask, _STOCK)
     at = int(np.flatnonzero(found == row)[0])
     better = np.flatnonzero(scores[found] > scores[row])
     ahead = int(((better - at) % found.size).min())

@@ -12,7 +12,6 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.identity import changed_since, identity
 from aaml.evaluation.policies import frozen, is_model, split_nodes
-from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.files import write_json
 from aaml.insight.explain import explain
 from aaml.insight.replay import AttemptRecord, Replay
@@ -149,9 +148,7 @@ def read_run_specs(folders: Iterable[Path]) -> dict[str, RunSpec]:
         for each in convert(of_json(read_bytes(path, "recipes"), str(path)), list[_Kept], str(path)):
             types = None if each.instance_types is None else Path(each.instance_types)
             task = find_task(each.task) if each.part == "holdout" else find_trace_task(each.task, each.part)
-            reference = recorded_kube_scheduler()  # what `aaml replay` compares with, which has no name of its own
-            of_trace: dict[str, str | Policy] = {reference.name: reference} if isinstance(task, TraceTask) else {}
-            spec = RunSpec(task, of_trace | each.policies, each.pods, types)
+            spec = RunSpec(task, each.policies, each.pods, types)
             name = spec.task.name
             found[name] = spec.over(found[name]) if name in found else spec
     return found

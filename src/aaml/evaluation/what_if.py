@@ -13,7 +13,6 @@ from aaml.errors import bad_value
 from aaml.evaluation.entries import PolicyEntry
 from aaml.evaluation.evaluate import evaluate
 from aaml.evaluation.identity import identity
-from aaml.evaluation.reproduce import recorded_kube_scheduler
 from aaml.evaluation.results import Results
 from aaml.nodes.prices import PriceList
 from aaml.nodes.settings import ClusterAutoscalerSettings
@@ -85,8 +84,7 @@ def what_if(
     ]
     for row in rows:
         on_row(row)
-    reference = PolicyEntry(recorded_kube_scheduler(), REFERENCE)
-    played = evaluate([reference, *entered], task, workers=workers, progress=progress, on_row=on_row)
+    played = evaluate([PolicyEntry(REFERENCE), *entered], task, workers=workers, progress=progress, on_row=on_row)
     return played.plus(rows, first=True)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import load_live_policy, needs_expected_pods
+from aaml.evaluation.policies import load_policy, needs_expected_pods
 from aaml.insight.explain import explain
 from aaml.insight.explanation import Explanation
 from aaml.kube.cluster import KubeCluster, LiveOptions
@@ -73,7 +73,7 @@ def live(
     same. Nothing is written to it. `expected` are pods like those to come. Raises `UserError` when there is no such pod
     or no permission to look, and for a policy that weighs fragments of GPUs without such pods.
     """
-    player = load_live_policy(policy, expected=expected)
+    player = load_policy(policy, expected=expected)
     if needs_expected_pods(player):
         raise UserError(f"expected-pods: none with a GPU; expected an openb trace or a file of pods, for {player.name}")
     spec = spec_of(player)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from aaml.errors import UserError, bad_value
-from aaml.evaluation.policies import load_live_policy
+from aaml.evaluation.policies import load_policy
 from aaml.extras import lazily
 from aaml.files import in_a_name
 from aaml.kube.cluster import KubeCluster, LiveOptions
@@ -224,7 +224,7 @@ class SchedulerRun:
     def _fallback(self) -> "Policy | None":
         """Make the policy that steps in; raises `UserError` when there is none of that name."""
         named = self.settings.fallback
-        return None if named == "none" else load_live_policy(named, seed=self.settings.seed)
+        return None if named == "none" else load_policy(named, seed=self.settings.seed)
 
     def _guarded(self, policy: "Policy", replica: "SchedulerReplica", cluster: "Cluster") -> "Policy":
         """Return the policy with its fallback, or the policy itself where there is no fallback."""

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aaml.evaluation.policies import load_live_policy
+from aaml.evaluation.policies import load_policy
 from aaml.extras import lazily
 from aaml.kube.cluster import KubeCluster
 from aaml.live.observers.decisions import ProgressBar
@@ -110,7 +110,7 @@ def schedule(
         For what is no policy, and when the cluster does not answer any more.
 
     """
-    made = load_live_policy(str(policy)) if isinstance(policy, str | Path) else policy
+    made = load_policy(str(policy)) if isinstance(policy, str | Path) else policy
     with ExitStack() as stack:
         bar = [stack.enter_context(closing(ProgressBar(made.name, cluster)))] if progress else []
         if learns(made):

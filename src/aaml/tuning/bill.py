@@ -116,7 +116,7 @@ class BillTuning(BillSearch):
     def inputs(self) -> dict[str, str]:
         """Return the task and what one has, by contents."""
         files = {"nodepool": () if self.nodepool is None else (self.nodepool,)}
-        return inputs([self.task], {"scheduler": self.scheduler}, files)
+        return inputs([self.task], {"scheduler": self.scheduler}, files, besides=[STOCK])
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class KubeSchedulerTuning:
 
     def inputs(self) -> dict[str, str]:
         """Return the task and the start, by contents."""
-        return inputs([self.task], {"start": self.start})
+        return inputs([self.task], {"start": self.start}, besides=[STOCK])
 
 
 @dataclass(frozen=True)

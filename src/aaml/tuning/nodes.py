@@ -84,7 +84,7 @@ class NodePolicyTuning(BillSearch):
     def inputs(self) -> dict[str, str]:
         """Return the task, who places the pods and the start, by contents."""
         files = {"start": () if self.start is None else (self.start,)}
-        return inputs([self.task], {"policy": self.policy}, files)
+        return inputs([self.task], {"policy": self.policy}, files, besides=[STOCK])
 
 
 @dataclass(frozen=True)

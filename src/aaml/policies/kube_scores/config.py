@@ -6,6 +6,7 @@ from typing import Literal
 
 from aaml.cluster.objects import HOSTNAME_LABEL, ZONE_LABEL, LabelSelector, Pod
 from aaml.cluster.quantity import CPU, MEMORY
+from aaml.policies.kube_scores.siblings import owner_selector
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
 MAX_SCORE = 100  # of a plugin on a node, before its weight
@@ -40,8 +41,8 @@ class KubeSchedulerConfig:
     `backoff_s` are podInitialBackoffSeconds and podMaxBackoffSeconds; None: as the cluster has them, 1 and 10.
     `default_spreading` are the constraints (greatest skew, topology key) that spread pods which bring none.
     `system_spreading` says that nodes without their keys count too, as with those that kube-scheduler itself brings.
-    `default_selector` returns the selector of the pods that belong with a pod (of its Service, ReplicaSet or
-    StatefulSet). Without it no pod is spread by default.
+    `default_selector` returns the selector of the pods that belong with a pod, None for a pod that is not spread by
+    default. kube-scheduler asks its Service, ReplicaSet or StatefulSet, this one the pod's owner and labels.
     """
 
     weights: Mapping[str, int] = field(default_factory=lambda: DEFAULT_WEIGHTS)
@@ -56,7 +57,7 @@ class KubeSchedulerConfig:
     backoff_s: tuple[int, int] | None = None
     default_spreading: tuple[tuple[int, str], ...] = ((3, HOSTNAME_LABEL), (5, ZONE_LABEL))
     system_spreading: bool = True
-    default_selector: Callable[[Pod], LabelSelector | None] | None = None
+    default_selector: Callable[[Pod], LabelSelector | None] = owner_selector
 
 
 PACKING = KubeSchedulerConfig(

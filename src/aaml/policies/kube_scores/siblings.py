@@ -1,10 +1,10 @@
-"""Whose pods belong together: what kube-scheduler's default spreading counts, as far as pods themselves tell."""
+"""Whose pods belong together: what kube-scheduler's default spreading counts, as far as pods themselves tell.
 
-from dataclasses import replace
+Pods decide it, wherever they come from. Those of a real cluster or of a recording have owners and labels, so each
+kube-scheduler spreads them (`KubeSchedulerConfig.default_selector`). Those that tasks draw have no labels.
+"""
 
 from aaml.cluster.objects import LabelSelector, Pod, Requirement
-from aaml.policies.kube_scores.policy import KubeScheduler
-from aaml.scheduling.ports import Policy
 
 _SPREAD_OWNERS = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
 _OWN_LABELS = ("pod-template-hash", "controller-revision-hash")
@@ -22,14 +22,3 @@ def owner_selector(pod: Pod) -> LabelSelector | None:
     own = [key for key in _OWN_LABELS if key in pod.labels]
     keys = own[:1] or sorted(set(pod.labels) - _PER_POD)
     return LabelSelector(tuple(Requirement(key, "In", (pod.labels[key],)) for key in keys)) if keys else None
-
-
-def among_real_pods(policy: Policy) -> Policy:
-    """Return a policy for pods of a real cluster, or of a recording: kube-scheduler spreads siblings by default there.
-
-    Pods that are drawn have no labels, so there is nothing to spread among them. Other policies are returned as they
-    are.
-    """
-    if isinstance(policy, KubeScheduler) and policy.config.default_selector is None:
-        policy.config = replace(policy.config, default_selector=owner_selector)
-    return policy

@@ -18,7 +18,7 @@ def soft_constraints(pod: Pod, config: KubeSchedulerConfig) -> tuple[list[Topolo
     """
     if pod.spread:
         return [each for each in pod.spread if not each.hard], True
-    selector = config.default_selector(pod) if config.default_selector is not None else None
+    selector = config.default_selector(pod)
     if selector is None or not selector.requirements:
         return [], False
     spreading = [TopologySpread(skew, key, selector, hard=False) for skew, key in config.default_spreading]
