@@ -183,3 +183,43 @@ def test_a_policys_file_without_a_name_in_it_is_no_model(tmp_path, monkeypatch, 
     Path("mine.py").write_text("def mine(context): return context.mask\n")
     assert run("evaluate", ["--policies", "mine.py"]) == 2
     assert "policy: 'mine.py' names no policy of that file; expected FILE.py:NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "told"),
+    [
+        ("show tasks", ["bill"], "bill  services and jobs come in waves"),
+        ("show tasks", ["bill", "balance@0.5"], "balance@0.5  mixed pods come and go"),
+        ("show models", ["balance-dqn"], "  agent    dqn"),
+        ("show models", ["balance-dqn", "balance-gnn"], "  agent    gnn"),
+        ("show formula", ["balance-formula", "--form", "text"], "pair."),
+    ],
+)
+def test_what_there_is_is_shown_by_name(
+    command: str, argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, argv) == 0
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "told"),
+    [
+        ("show tasks", ["nope"], "task: 'nope' is not accepted; expected one of balance, "),
+        ("show tasks", ["bill", "nope"], "task: 'nope' is not accepted; expected one of balance, "),
+        ("show models", ["nope"], "name: 'nope' is not accepted; expected one of varied-acdqn, "),
+        ("show models", ["balance-dqn", "nope"], "name: 'nope' is not accepted; expected one of varied-acdqn, "),
+        ("show policies", ["kube-scheduler"], "'kube-scheduler' is one word too many; expected --file, --json"),
+        ("show policies", ["a", "b"], "'a' is one word too many; expected --file, --json"),
+        ("show formula", ["nope"], "file: 'nope' is not there; expected NAME.formula, "),
+        ("show formula", ["balance-formula", "b"], "'b' is one word too many; expected --form"),
+        ("show", ["nope"], "command: 'nope' is not known; expected one of policies, models, tasks, formula"),
+        ("train", ["balance"], "'balance' is one word too many; expected flags alone"),
+    ],
+)
+def test_a_name_that_there_is_none_of_is_told_in_a_line(
+    command: str, argv: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, argv) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert told in line

@@ -13,13 +13,14 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.settings import Row, Settings, SettingsFile, changed, fields, other_names, rows
 
 _INDENT = "  "
 _WIDEST = 120  # characters of a line of text
+_FEW = 6  # flags that a line names
 
 
 def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None, *, underscores: bool = False) -> Any:
@@ -216,7 +217,18 @@ def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
     if more.startswith("Available subcommands: "):
         names = more.removeprefix("Available subcommands: ")
         return str(bad_value("command", word, f"one of {names}"))
-    return message
+    return _too_many(word, known) if message != word and not word.startswith("-") else message
+
+
+def _too_many(word: str, known: Sequence[Row]) -> str:
+    """Return in a line what may stand where a word without a flag does."""
+    import tyro
+
+    (positional,) = get_args(tyro.conf.Positional[str])[1:]
+    flags = [
+        f"--{row.name.replace('_', '-')}" for row in known if positional not in getattr(row.kind, "__metadata__", ())
+    ]
+    return f"{word!r} is one word too many; expected {', '.join(flags) if len(flags) <= _FEW else 'flags alone'}"
 
 
 def _meant(word: str, known: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""List the models that ship, or say all about one: what it was trained on, by which command, its hash."""
+"""List the models that ship, or say all about some: what it was trained on, by which command, its hash."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,8 +13,8 @@ from aaml.settings import Settings
 class Args(Settings):
     """`aaml show models`."""
 
-    name: Annotated[str, tyro.conf.Positional] = ""
-    """a model, to see its card; all of them when empty"""
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """models, to see their cards; a line for each that ships when none is given"""
     json: Flag = False
     """print everything about them as JSON"""
 
@@ -29,10 +29,11 @@ def run(args: Args) -> int:
     from aaml.sim.tasks import find_task
 
     models = zoo()
-    if args.name and args.name not in models:
-        raise bad_value("name", args.name, f"one of {', '.join(models)}")
+    for name in args.names:
+        if name not in models:
+            raise bad_value("name", name, f"one of {', '.join(models)}")
     names = {f"models/{model.path.name}": model.name for model in models.values()}
-    chosen = [models[args.name]] if args.name else list(models.values())
+    chosen = [models[name] for name in args.names] or list(models.values())
     cards = {}
     for model in chosen:
         task = find_task(model.task)
@@ -44,11 +45,11 @@ def run(args: Args) -> int:
         }  # fmt: skip
     if args.json:
         print(json.dumps(cards, indent=2))
-    elif args.name:
-        (card,) = cards.values()
-        print(args.name)
-        for key, value in card.items():
-            print(f"  {key:<8} {value}")
+    elif args.names:
+        for name, card in cards.items():
+            print(name)
+            for key, value in card.items():
+                print(f"  {key:<8} {value}")
     else:
         width = max(map(len, cards))
         for name, card in cards.items():
