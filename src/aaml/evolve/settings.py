@@ -140,3 +140,19 @@ class EvolveConfig(Settings):
             if setting.name not in FREE and now not in (known, getattr(usual, setting.name)):
                 raise bad_value(setting.name, now, f"{known!r}, with which the search was begun, or another folder")
         return replace(self, generations=asked.generations, workers=asked.workers)
+
+    def looked_at(self, asked: "EvolveConfig") -> "EvolveConfig":
+        """Return this search with the numbers of nodes that are asked for now, for a look at what it found.
+
+        Raises `UserError` for another setting that is neither the usual one nor that of this search.
+        """
+        usual = EvolveConfig()
+        for setting in fields(self):
+            now, known = getattr(asked, setting.name), getattr(self, setting.name)
+            if setting.name == "nodes" or now == getattr(usual, setting.name):
+                continue
+            if setting.name in FREE:
+                raise bad_value(setting.name, now, "nothing with --look, which does not search")
+            if now != known:
+                raise bad_value(setting.name, now, f"{known!r}, with which the search was made, or another folder")
+        return replace(self, nodes=asked.nodes or self.nodes)

@@ -107,6 +107,8 @@ class Study:
                 if resume:
                     raise ValueError(f"it has {len(study.directions)} objectives, not {objectives}")
                 optuna.delete_study(study_name=name, storage=where)  # nothing was evaluated yet
+            elif resume and storage:
+                raise bad_value("storage", storage, f"with --resume a database that has the study {name}")
             return optuna.create_study(study_name=name, storage=where, directions=["minimize"] * objectives)
         except (SQLAlchemyError, ImportError, *_NO_JOURNAL) as error:
             said = f"storage: {storage}" if storage else f"out: {self.path}"

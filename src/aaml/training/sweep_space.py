@@ -161,6 +161,8 @@ class SweepConfig(Settings):
         least = self.reduction ** (self.rungs - 1)
         if self.training.steps < least:
             raise bad_value("steps", self.training.steps, f"at least {least} for {self.rungs} rungs")
+        if self.training.validate_every != TrainConfig.validate_every:
+            raise bad_value("validate_every", self.training.validate_every, "none: trials are validated at their rungs")
 
     @cached_property
     def domains(self) -> Space:

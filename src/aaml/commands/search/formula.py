@@ -31,8 +31,6 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Search, and say what was found."""
-    from dataclasses import replace
-
     from aaml.evolve.front import chosen, look, not_better, read_front, shown
     from aaml.evolve.search import evolve, read_config
     from aaml.policies.formulas.text import parse, to_text
@@ -49,7 +47,7 @@ def run(args: Args) -> int:
                 f"0 for task {OPENB}: aaml bench openb --policy fgd --model {out} --traces published, which counts"
             )
             raise bad_value("look", args.look, accepted)
-        config = replace(searched, nodes=config.nodes or searched.nodes)
+        config = searched.looked_at(config)
         best = chosen(read_front(out))
         seen, count = look(config, out, best.text, args.look)
         print(f"{to_text(parse(best.text), 4)}\n{config.measure}:")

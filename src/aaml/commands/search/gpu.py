@@ -10,6 +10,8 @@ from aaml.commands.kinds import Flag
 from aaml.commands.search import stoppable
 from aaml.settings import Count, Natural, Settings
 
+_OF = ("the two stages", "the second stage, the only one with --start")
+
 
 @dataclass(frozen=True)
 class Args(Settings):
@@ -20,9 +22,9 @@ class Args(Settings):
     start: Path | None = None
     """A file of weights to go on from, in the second stage alone; from FGD's gradient when not given."""
     generations: tuple[Count, ...] = ()
-    """Generations of the two stages; the published ones when not given."""
+    """Generations of the two stages, with --start of the second; the published ones when not given."""
     population: tuple[Count, ...] = ()
-    """Candidates of a generation, in the two stages."""
+    """Candidates of a generation, in the two stages; with --start in the second."""
     traces: tuple[str, ...] = ()
     """Traces to tune on, in both stages; others than the published ones leave those as unseen traces."""
     seed: Natural | None = None
@@ -41,9 +43,12 @@ def run(args: Args) -> int:
     from aaml.openb.tune import STAGES, ScorerTuning, tune
     from aaml.workload.traces import trace_names
 
+    left_out = 0 if args.start is None else 1
+    played = STAGES[left_out:]
     for name, values in (("generations", args.generations), ("population", args.population)):
-        if values and len(values) != len(STAGES):
-            raise bad_value(name, values, f"{len(STAGES)} whole numbers from 1")
+        if values and len(values) != len(played):
+            many = f"{len(played)} whole numbers" if len(played) > 1 else "a whole number"
+            raise bad_value(name, " ".join(map(str, values)), f"{many} from 1, for {_OF[left_out]}")
     known = trace_names()
     for trace in args.traces:
         if trace not in known:
@@ -54,11 +59,11 @@ def run(args: Args) -> int:
             traces=args.traces or stage.traces,
             generations=args.generations[i] if args.generations else stage.generations,
             population=args.population[i] if args.population else stage.population,
-            seed=stage.seed if args.seed is None else args.seed + i,
+            seed=stage.seed if args.seed is None else args.seed + left_out + i,
         )
-        for i, stage in enumerate(STAGES)
+        for i, stage in enumerate(played)
     ]
-    settings = ScorerTuning(args.out, stages if args.start is None else stages[1:], args.start, args.workers)
+    settings = ScorerTuning(args.out, stages, args.start, args.workers)
     outcome, interruption = stoppable(
         lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
     )

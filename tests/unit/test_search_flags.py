@@ -1,0 +1,169 @@
+"""Every flag of a search beside --look and --resume counts, or is refused in one line: none is ignored in silence."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from tests.unit.evaluation.test_inputs import RESUMED, files  # noqa: F401
+
+from aaml.cli import run
+from aaml.commands.table import COMMANDS, module_of
+from aaml.evolve.search import evolve
+from aaml.evolve.settings import EvolveConfig
+from aaml.settings import Row, rows
+from aaml.study.study import Study
+
+LONGER = {
+    "search training": {"trials", "workers", "device"},
+    "search scheduler": {"generations", "seeds", "workers"},
+    "search bill": {"generations", "seeds", "workers"},
+    "search nodes": {"generations", "seeds", "workers"},
+    "search gpu": {"generations", "workers"},
+    "search spot": {"generations"},
+    "search formula": {"generations", "workers"},
+    "search network": {"generations"},
+}
+"""What a search may be told otherwise as it goes on: for how long, by whom, and on which held-out episodes."""
+OTHER = {
+    "task": "varied", "reward": "fragmentation", "teacher": "most-allocated", "rollout": "most-allocated",
+    "reference": "most-allocated", "metric": "cost", "metrics": "mean_pending_pods", "plugins": "ImageLocality",
+    "policy": "best-fit", "scheduler": "profiles.yaml", "nodepool": "other.yaml", "space": "gamma=0.1,0.2",
+    "traces": "openb_pod_list_cpu050", "trace": "openb_pod_list_cpu050", "seeds": "7000..7001", "workers": "2",
+    "agent": "dqn", "device": "cuda", "config": "settings.yaml",
+}  # fmt: skip
+"""Values of texts that are accepted and are not those of `RESUMED`; numbers are raised, words are other ones."""
+OF_COMMAND = {
+    ("search scheduler", "start"): "profiles.yaml#p2", ("search bill", "task"): "bill-when-empty",
+    ("search nodes", "task"): "bill-when-empty", ("search nodes", "start"): "other-nodes.yaml",
+    ("search gpu", "start"): "other.npz", ("search formula", "start"): "other.formula",
+    ("search training", "start"): "start.json", ("search gpu", "generations"): "3",
+    ("search gpu", "population"): "5", ("search training", "storage"): "sqlite:///other.db",
+    ("search formula", "nodes"): "4", ("search training", "method"): "rewards",
+    ("search training", "validate_every"): "500",
+}  # fmt: skip
+
+
+SAID = {"wait_p99_more_s": "limits", "evicted_times": "limits", "population": "stages", "seed": "stages"}
+"""What a refusal may call a setting besides."""
+
+
+class Went(Exception):  # noqa: N818
+    """A search goes on."""
+
+
+def value(command: str, row: Row) -> list[str]:
+    """Return the words that say another value of a setting."""
+    if (command, row.name) in OF_COMMAND or row.name in OTHER:
+        return OF_COMMAND.get((command, row.name), OTHER.get(row.name, "")).split()
+    if row.is_number or "int" in str(row.kind) or "float" in str(row.kind):
+        number = row.value or 0
+        number = number[0] if isinstance(number, tuple) and number else number or 0
+        return [str(number + 3 if not isinstance(number, float) or number >= 1 else number / 2)]
+    words = get_args(row.kind)
+    return [next(str(each) for each in words if each != row.value)]
+
+
+def others(command: str) -> list[Row]:
+    return [
+        row for row in rows(module_of(command).Args)
+        if row.name not in ("out", "resume", "config", "look") and row.value is not dataclasses.MISSING
+    ]  # fmt: skip
+
+
+def without(argv: tuple[str, ...], flag: str) -> list[str]:
+    """Return a command line without a flag and its values."""
+    kept: list[str] = []
+    skipping = False
+    for word in argv:
+        skipping = word == flag if word.startswith("--") else skipping
+        kept += [] if skipping else [word]
+    return kept
+
+
+def said(command: str, row: Row) -> list[str]:
+    flag = f"--{row.name.replace('_', '-')}"
+    return (
+        [f"--no-{flag[2:]}" if row.value else flag]
+        if row.kind is bool or "bool" in str(row.kind)
+        else [flag, *value(command, row)]
+    )
+
+
+@pytest.fixture
+def beside(files: Path) -> Path:  # noqa: F811
+    """The inputs of `RESUMED`, and others of the same kinds."""
+    (files / "other.yaml").write_bytes((files / "pool.yaml").read_bytes() + b"\n")
+    for name, old in (
+        ("other-nodes.yaml", "nodes.yaml"),
+        ("other.npz", "start.npz"),
+        ("other.formula", "start.formula"),
+    ):
+        (files / name).write_bytes((files / old).read_bytes() + b"\n")
+    return files
+
+
+@pytest.mark.parametrize(
+    ("command", "row"), [pytest.param(name, row, id=f"{name} --{row.name}") for name in LONGER for row in others(name)]
+)
+def test_a_search_that_goes_on_takes_a_flag_or_refuses_it_in_a_line(
+    command: str, row: Row, beside: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed = RESUMED[command]
+    resumed.begin()
+    monkeypatch.setattr(Study, "optimize", went)
+    capsys.readouterr()
+    words = said(command, row)
+    argv = [*without(resumed.argv, words[0]), *words]
+    if row.name in LONGER[command] - {"device"}:
+        with pytest.raises(Went):
+            run(command, argv)
+        return
+    assert run(command, argv) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    told = lines[0].replace("-", "_")
+    assert row.name in told or f"another {SAID.get(row.name)}" in told
+
+
+def went(*_: Any, **__: Any) -> None:
+    raise Went
+
+
+def test_every_search_is_here() -> None:
+    assert set(LONGER) == {name for name in COMMANDS if name.startswith("search ")}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a search for formulas."""
+    out = tmp_path_factory.mktemp("searched") / "out"
+    config = EvolveConfig(nodes=(3,), pods=5, episodes=1, validation_episodes=1, population=4, islands=1, generations=1)
+    evolve(config, out, progress=False)
+    return out
+
+
+@pytest.mark.parametrize("name", [row.name for row in rows(EvolveConfig)] + ["resume", "config"])
+def test_a_look_takes_a_flag_or_refuses_it_in_a_line(
+    name: str, searched: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "settings.yaml").write_text("generations: 3\n")
+    (tmp_path / "other.formula").write_text("{}")
+    known = {row.name: row for row in rows(EvolveConfig)}
+    words = (
+        ["--config", "settings.yaml"]
+        if name == "config"
+        else ["--resume"]
+        if name == "resume"
+        else said("search formula", known[name])
+    )
+    code = run("search formula", ["--out", str(searched), "--look", "1", *words])
+    told = capsys.readouterr()
+    if name == "nodes":
+        assert code == 0
+        assert "balance, 4 nodes: " in told.out
+        return
+    assert code == 2
+    (line,) = told.err.strip().splitlines()
+    assert ("generations" if name == "config" else name) in line
