@@ -219,6 +219,18 @@ def test_the_go_that_built_programs_is_taken_again_whichever_is_first_on_path_la
     assert toolchain.find_go((1, 26)).command == other
 
 
+def test_kubernetes_is_built_by_a_go_that_builds_karpenter_too(monkeypatch, tmp_path):
+    """Else Karpenter and each plugin would compile Kubernetes anew, by another Go."""
+    fake_go(monkeypatch, tmp_path)
+    assert binaries.minimum_go(("karpenter",)) > (1, 26, 8), "the one on PATH is too old for it"
+    newer = FAKE_GO.replace("1.26.8", "1.27.3").replace("LOG", str(tmp_path / "by-newer")).replace("PAUSE", "0")
+    packaged = script(tmp_path / "package" / "bin" / "go", newer)
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: packaged)
+    folder = binaries.ensure_programs(progress=False)
+    assert json.loads((folder / "build.json").read_text())["go"] == "1.27.3"
+    assert toolchain.find_go(binaries.minimum_go()).command == packaged, "a plugin's is the same"
+
+
 @pytest.mark.parametrize("content", [b"", b"go", b"\xff\xfe", b"/nowhere/go"])
 def test_a_damaged_memory_of_go_is_none(monkeypatch, tmp_path, content):
     fake_go(monkeypatch, tmp_path)
@@ -249,6 +261,7 @@ esac
 def fake_go(monkeypatch, tmp_path, fails="nothing", pause="0"):
     log = tmp_path / "built"
     text = FAKE_GO.replace("FAILS", fails).replace("LOG", str(log)).replace("PAUSE", pause)
+    monkeypatch.setattr(toolchain, "packaged_go", lambda: None)
     monkeypatch.setenv("PATH", f"{script(tmp_path / 'bin' / 'go', text).parent}:/usr/bin:/bin")
     return log
 

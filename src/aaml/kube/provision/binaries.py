@@ -49,6 +49,7 @@ PROGRAMS = (
     Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
 )
 _RECIPES = ("etcd", "kubernetes", "kwok")
+_AUTOSCALER = "karpenter"  # its recipe: `aaml.karpenter` builds it
 _PINNED = {"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "kwok": "sigs.k8s.io/kwok"}
 
 
@@ -94,6 +95,18 @@ def minimum_go(recipes: Sequence[str] = _RECIPES) -> tuple[int, ...]:
         text = (recipe_dir() / recipe / "go.mod").read_text(encoding="utf-8")
         stated += re.findall(r"^go ([\d.]+)$", text, re.MULTILINE)
     return max(tuple(map(int, version.split("."))) for version in stated)
+
+
+def _toolchain() -> Go:
+    """Return a toolchain that compiles Karpenter too, where there is one.
+
+    Go finds nothing of what another version of it has compiled: Karpenter, and then each plugin, would compile
+    Kubernetes again.
+    """
+    try:
+        return find_go(minimum_go((*_RECIPES, _AUTOSCALER)))
+    except UserError:
+        return find_go(minimum_go())
 
 
 def linker_flags(recipe: str) -> str:
@@ -147,7 +160,7 @@ def ensure_programs(*, progress: bool = True) -> Path:
     with exclusive(target.with_name(f"{target.name}.lock"), "builds the KWOK programs"):
         if built():
             return target
-        go = find_go(minimum_go())
+        go = _toolchain()
         partial = private_dir(target.with_name(f"{target.name}.partial"))
         for recipe in _RECIPES:
             packages = {each.name: each.package for each in PROGRAMS if each.recipe == recipe}
