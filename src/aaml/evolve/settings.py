@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from aaml.policies import formula_file
     from aaml.sim import tasks
     from aaml.sim.task import Task
+    from aaml.training import compilable
     from aaml.workload import traces
 else:  # numba, which the help of a command does without
     formula_file = lazily("aaml.policies.formula_file")
     tasks, traces = lazily("aaml.sim.tasks"), lazily("aaml.workload.traces")
+    compilable = lazily("aaml.training.compilable")
 
 OPENB = "openb"
 FREE = ("generations", "workers")  # what a search may be gone on with
@@ -88,6 +90,7 @@ class EvolveConfig(Settings):
                 raise bad_value("traces", ", ".join(self.traces), f"none, but with task {OPENB}")
             if not self.tasks:
                 raise bad_value("task", "", "at least one task")
+            self._check_tasks()
             return
         there = traces.trace_names()
         for name in self.traces:
@@ -97,6 +100,11 @@ class EvolveConfig(Settings):
         for field in ("nodes", "pods", "reference", "remaining_lifetimes"):
             if getattr(self, field) != getattr(plain, field):
                 raise bad_value(field, getattr(self, field), f"nothing, with task {OPENB}")
+
+    def _check_tasks(self) -> None:
+        for name in self.task:
+            if why := compilable.why_no_task(name):
+                raise bad_value("task", name, f"a task that formulas can be played on ({why})")
 
     @property
     def metric(self) -> str:

@@ -52,7 +52,8 @@ class LinearLearner:
         self._flows: dict[tuple[int, int], Flow] = {}
         gpus = any(pod.gpu.count for pod in factory.task.expected(config.trace))
         in_turn = config.costs or config.why_no_group  # compiled scorers read no costs
-        self._compiled = not gpus and not (compilable.provisions_nodes(config.task) and in_turn)
+        refused = gpus or compilable.why_no_task(config.task)  # such as a window of a trace in which pods run already
+        self._compiled = not refused and not (compilable.provisions_nodes(config.task) and in_turn)
         lifetime_model = factory.observation_spec.lifetime_model is not None
         features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if lifetime_model else ()))
         features += COST if factory.observation_spec.costs else ()
