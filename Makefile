@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ACTIONLINT := v1.7.12
-# A worker a core and two more, since live tests mostly wait. One plays a file as a whole: its clusters start once. tests/conftest.py has the order.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
-SHARED_OUT := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# A worker a core, and two more for live tests, which mostly wait. One plays a file as a whole: its clusters start once. tests/conftest.py has the order.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS ?= $(shell echo $$(($(CORES) + 2)))
+SHARED_OUT = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Where the environment forbids bytecode, every command would compile torch and the others anew: seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -55,6 +56,7 @@ test-fast: lint ## lint, types, and the quick unit tests: six minutes on two cor
 every-test: setup
 	$(BIN)/python -m pytest $(SHARED_OUT)
 
+quick-tests: WORKERS = $(CORES)
 quick-tests: setup
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 

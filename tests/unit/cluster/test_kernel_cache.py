@@ -59,6 +59,7 @@ def ask(tmp_path):
     return asked
 
 
+@pytest.mark.slow
 def test_a_change_in_any_file_that_a_kernel_is_made_of_is_seen_and_nothing_else_compiles_again(ask):
     assert ask() == (40, 0)
     assert ask() == (40, 1)
@@ -69,12 +70,14 @@ def test_a_change_in_any_file_that_a_kernel_is_made_of_is_seen_and_nothing_else_
     assert ask("constants", "(5, 20)", "(10, 20)") == (-40, 1)  # as it was before
 
 
+@pytest.mark.slow
 def test_another_checkout_with_the_same_sources_finds_what_was_compiled(tmp_path):
     assert top(checkout(tmp_path / "one"), tmp_path / "cache") == (40, 0)
     assert top(checkout(tmp_path / "two"), tmp_path / "cache") == (40, 1)
     assert not list(tmp_path.glob("*/__pycache__/*.nb?"))
 
 
+@pytest.mark.slow
 def test_where_the_users_cache_cannot_be_made_kernels_are_kept_beside_their_sources(tmp_path):
     (tmp_path / "file").write_text("")
     folder = checkout(tmp_path / "one")
@@ -114,6 +117,7 @@ def test_of_a_kernels_versions_the_last_eight_stay(tmp_path):
     assert len(list(tmp_path.iterdir())) == 16  # a list and a file of code each
 
 
+@pytest.mark.slow
 def test_a_kernel_compiles_again_where_the_type_of_its_argument_has_another_name_now(tmp_path):
     """The cache names the types that a kernel was compiled for: who updates the sources has not to clear it."""
     (tmp_path / "shapes.py").write_text("from typing import NamedTuple\nclass Old(NamedTuple):\n    x: int\n")
@@ -132,6 +136,7 @@ def test_a_kernel_compiles_again_where_the_type_of_its_argument_has_another_name
         assert said.stdout == "5\n", said.stderr
 
 
+@pytest.mark.slow
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
     (tmp_path / "kernel.py").write_text(
         "import time\nfrom numba.core import event\nfrom aaml.cluster.kernels import compiled\n\n"

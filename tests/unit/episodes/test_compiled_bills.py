@@ -112,6 +112,7 @@ def test_bills_are_the_simulators_to_the_bit(task, choose):
     assert (sum(each["evicted"] for each in metrics) > 10) == (task == "bill")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -129,6 +130,7 @@ def test_so_they_are_whatever_the_autoscaler_is_told(settings):
     play(told, seed=20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -161,6 +163,7 @@ def every_second_kept(count, rng, seconds):
     return replace(workload, pods=tuple(chain(*zip_longest(kept, workload.pods[1::2])))[: len(workload)]), until_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autoscaler", [KarpenterSettings(consolidate_after_s=15.0), NodePolicy(eviction_dollars=0.15)])
 def test_gpus_are_bought_and_shared_as_the_simulator_does(autoscaler):
     metrics = play(replace(BILL_TASKS["bill-openb"], autoscaler=autoscaler), fullest, seed=40, nodes=3, spec=SHOWN)
@@ -180,6 +183,7 @@ def naming_models(count, rng):
     return replace(workload, pods=pods), until_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autoscaler", [KarpenterSettings(consolidate_after_s=15.0), NodePolicy()])
 def test_pods_get_the_gpu_models_that_they_name_whatever_the_other_rows_can_buy(autoscaler):
     task = replace(BILL_TASKS["bill-openb"], autoscaler=autoscaler, rhythm=naming_models)
@@ -188,6 +192,7 @@ def test_pods_get_the_gpu_models_that_they_name_whatever_the_other_rows_can_buy(
     play(task, fullest, seed=50, nodes=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 3])
 @pytest.mark.parametrize("spot_to_spot", [False, True])
 def test_spot_is_bought_where_a_nodepool_allows_it(spot_to_spot, seed):
@@ -198,6 +203,7 @@ def test_spot_is_bought_where_a_nodepool_allows_it(spot_to_spot, seed):
     assert all(each["nodes_bought"] > 5 for each in metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grace_s", [0.0, 3.0])
 def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_s):
     told = replace(
@@ -212,6 +218,7 @@ def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_
         assert evicted == sorted(set(evicted), reverse=True), "the longer, the fewer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
 @pytest.mark.parametrize("choose", [by_chance, fullest])
 def test_policies_are_shown_the_same_costs(task, choose):
@@ -219,6 +226,7 @@ def test_policies_are_shown_the_same_costs(task, choose):
     play(told, choose, seed=80, spec=replace(SHOWN, lifetime_model=LifetimeModel.of_history(told.expected())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["bill", "bill-when-empty"])
 @pytest.mark.parametrize("spec", [ObservationSpec(lifetimes=True), ObservationSpec(lifetime_model=KnownLifetimes())])
 def test_policies_are_told_the_same_of_how_long_pods_run(task, spec):

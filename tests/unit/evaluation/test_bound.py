@@ -94,6 +94,7 @@ def test_a_batch_that_does_not_fit() -> None:
         best_placement([Node("a", ROOM)], batch((1, 0)), "mean_variance")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "nodes"), [("fragmentation", 4), ("balance-batch", 3), ("compress-batch", 4)])
 def test_no_policy_passes_the_bound(name: str, nodes: int, tmp_path: Path) -> None:
     task = find_task(name)

@@ -93,6 +93,7 @@ FEW = 100  # searches of a kind: so many that every second one would be seen
 SELDOM = 0.05 + 4.0 * math.sqrt(0.05 * 0.95 / FEW)
 
 
+@pytest.mark.slow
 @NOISE
 def test_a_front_of_kube_schedulers_configurations_seldom_gains_by_chance(noise) -> None:
     rng, false = np.random.default_rng(1), 0
@@ -124,6 +125,7 @@ def bills(values: FloatArray, **other: float) -> Results:
     return Results(pd.DataFrame(rows), frozenset())
 
 
+@pytest.mark.slow
 @NOISE
 def test_a_bill_at_three_sizes_seldom_gains_by_chance(noise) -> None:
     rng = np.random.default_rng(2)
@@ -131,6 +133,7 @@ def test_a_bill_at_three_sizes_seldom_gains_by_chance(noise) -> None:
     assert false / FEW < SELDOM
 
 
+@pytest.mark.slow
 @NOISE
 def test_a_search_that_is_gone_on_with_until_it_gains_seldom_gains_by_chance(noise, tmp_path: Path) -> None:
     """Five looks, at new candidates each, and the first gain that is told is believed."""

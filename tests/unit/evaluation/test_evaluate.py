@@ -76,6 +76,7 @@ def test_every_policy_meets_the_same_episodes() -> None:
             < frame[frame.policy == "random"]["mean_variance"].to_numpy()).all()  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_or_several_processes_give_the_same_numbers() -> None:
     timing = ["latency_p50_ms", "latency_p99_ms"]
     one, two = small(workers=1).drop(columns=timing), small(workers=2).drop(columns=timing)

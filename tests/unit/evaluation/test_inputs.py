@@ -146,6 +146,7 @@ INPUTS: dict[Callable[[], dict[str, str]], dict[str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "name", "file"),
     [(command, name, file) for command, named in INPUTS.items() for name, file in named.items() if file],

@@ -93,6 +93,7 @@ def first_fit(pods, start_s):
     return placed
 
 
+@pytest.mark.slow
 def test_each_number_is_that_of_the_lines_of_the_trace(trace, raw, tmp_path, capsys):
     assert command("trace", ["split", str(trace), f"--window-s={WINDOW_S:g}", "--holdout=0.5"]) == 0
     capsys.readouterr()
@@ -138,6 +139,7 @@ def test_each_number_is_that_of_the_lines_of_the_trace(trace, raw, tmp_path, cap
         assert float(shown.split()[1]) == pytest.approx(sum(means) / len(means), abs=5e-3)
 
 
+@pytest.mark.slow
 def test_a_decision_of_any_window_is_explained_by_who_decided(trace, tmp_path, capsys):
     out = tmp_path / "out"
     assert command("replay", [str(trace), "--policy", "first-fit", "--windows", "all", f"--out={out}"]) == 0

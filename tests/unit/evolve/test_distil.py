@@ -49,6 +49,7 @@ def test_a_formula_agrees_with_itself_and_not_with_its_opposite():
     assert copying.race(assemble(parse("pair.cpu_after"))).loss > 0.7
 
 
+@pytest.mark.slow
 def test_a_network_becomes_formulas_with_agreement_and_metric_beside_it(tmp_path):
     result = distil(MODEL, TINY, tmp_path, progress=False)
     assert len(result.network) == 4
@@ -71,6 +72,7 @@ def test_a_network_becomes_formulas_with_agreement_and_metric_beside_it(tmp_path
         evolve(EvolveConfig(), tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_a_distillation_that_was_stopped_goes_on_to_the_same(tmp_path):
     whole = distil(MODEL, TINY, tmp_path / "whole", progress=False)
     kept = tmp_path / "cut" / "study.jsonl"

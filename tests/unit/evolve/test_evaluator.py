@@ -70,6 +70,7 @@ def test_a_file_with_a_formula_is_read_and_not_run(tmp_path):
     assert formula_in(path) == "1"
 
 
+@pytest.mark.slow
 def test_the_example_starts_in_both_contracts(tmp_path, monkeypatch):
     program = str(EXAMPLE / "initial_program.py")
     monkeypatch.setenv("AAML_EPISODES", "2")

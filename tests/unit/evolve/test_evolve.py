@@ -84,6 +84,7 @@ def test_a_short_search_finds_least_variance_again():
     assert best[0] < known + 0.1, best
 
 
+@pytest.mark.slow
 def test_the_same_search_is_the_same_however_it_is_cut_and_spread(tmp_path):
     whole = evolve(TINY, tmp_path / "whole", progress=False)
     kept = tmp_path / "cut/study.jsonl"

@@ -32,6 +32,7 @@ NO_WORSE: dict[str, Callable[[np.random.Generator], Values]] = {
 }
 
 
+@pytest.mark.slow
 def test_of_those_that_are_no_worse_under_one_in_a_hundred_ever_steps_aside() -> None:
     """Six distributions, 250 runs of each, looked at after each of 10,000 decisions."""
     rng, bets = np.random.default_rng(21), Bets()

@@ -34,6 +34,7 @@ def small(agent="dqn", **others):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["dqn", "acgnn"])
 def test_the_same_seed_gives_the_same_curve_and_weights(agent, tmp_path):
     first, curve = train(small(agent), tmp_path / "a")
@@ -43,6 +44,7 @@ def test_the_same_seed_gives_the_same_curve_and_weights(agent, tmp_path):
     assert_equal(first.weights, second.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["dqn", "acgnn"])
 def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
     whole, curve = train(small(agent), tmp_path / "whole")

@@ -46,6 +46,7 @@ class KilledError(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_the_readmes_learning_rate_changes_what_the_usual_training_does(tmp_path):
     """What is said of an agent counts whatever method trains it."""
     said, usual = (small("gnn", steps=1, validate_every=10**6, **told) for told in ({"learning_rate": 3e-4}, {}))
@@ -55,6 +56,7 @@ def test_the_readmes_learning_rate_changes_what_the_usual_training_does(tmp_path
     assert [each["param_groups"][0]["lr"] for each in (first, second)] == [3e-4, 1e-3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ALL)
 def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
     progress, curve, folder = train(small(agent), tmp_path / "whole")
@@ -77,6 +79,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
         assert torch.equal(value, cut[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "method"), [("acgnn", "group"), ("dqn", "group"), ("acdqn", "rewards")])
 def test_a_run_may_go_on_from_the_weights_of_a_model(agent, method, tmp_path):
     first = train(small(agent, method=method, steps=500, validate_every=300), tmp_path / "first")[2]
@@ -153,6 +156,7 @@ def test_what_a_run_begins_as_is_kept_until_learning_beats_it(origin, best, kept
     assert (progress.best, len(saved)) == (best, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["dqn", "acdqn"])
 def test_an_agent_that_began_at_random_balances_better_than_it_began(agent, tmp_path):
     """From random weights, without a teacher, within 40,000 decisions."""
