@@ -310,7 +310,7 @@ def test_probes(ended, monkeypatch):
     from aaml.serve.health import HealthServer, create_probe_app
     from aaml.serve.metrics import Metrics
 
-    app = create_probe_app(Metrics(), lambda: "", lambda: "")
+    app = create_probe_app(Metrics().text, lambda: "", lambda: "")
     with HealthServer("127.0.0.1", 0, app) as server:
         monkeypatch.setattr(server._server, "on_tick", strange)
         until(lambda: ended, "the end of the process")

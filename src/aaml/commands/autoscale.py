@@ -101,7 +101,7 @@ def run(args: Args) -> int:
     with (
         terminal_log(),
         ends_by(stop.set) as interruption,
-        run_replica(options, make, metrics, kubeconfig=args.kubeconfig, granted_by="autoscale") as replica,
+        run_replica(options, make, metrics.text, kubeconfig=args.kubeconfig, granted_by="autoscale") as replica,
     ):
         if replica.acquire(stop.is_set):
             _decide(args, policy, template, catalogue, replica, stop, metrics)

@@ -144,16 +144,14 @@ def run(args: Args) -> int:
     from aaml.commands.signals import ends_by
     from aaml.evaluation.entries import PolicyEntry, check
     from aaml.evaluation.policies import load_policy
-    from aaml.kube.objects.convert import node_from_json, pod_from_json
     from aaml.kube.objects.manifests import pods_like
-    from aaml.kube.state_from_objects import state_from_objects
     from aaml.kube.view import KubeView
     from aaml.live.warm_up import warm_up
     from aaml.scheduling.ports import Ranker
     from aaml.serve.app import create_app
     from aaml.serve.listen import PatientServer, listener
     from aaml.serve.metrics import Metrics
-    from aaml.serve.service import Readers, SchedulingService
+    from aaml.serve.service import SchedulingService
     from aaml.sim.tasks import find_task
 
     access = _access(args)
@@ -167,7 +165,7 @@ def run(args: Args) -> int:
         if view is not None:
             stack.callback(view.close)
         policy = _policy(args, given, view)
-        service = SchedulingService(policy, Readers(pod_from_json, node_from_json, state_from_objects), view)
+        service = SchedulingService(policy, view)
         limit_bytes = args.max_body_mib * 1024 * 1024
         app = create_app(service, Metrics(), access=access, max_body_bytes=limit_bytes, binds=args.bind_verb)
         if not isinstance(policy, Ranker):

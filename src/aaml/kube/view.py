@@ -63,11 +63,6 @@ class KubeView:
         """The nodes and what runs on them, as of the last `refresh`."""
         return self._cluster.state
 
-    @property
-    def synced(self) -> bool:
-        """Whether the lists were received once, which is always true: they were awaited at the start."""
-        return True
-
     def refresh(self) -> None:
         """Take in what has happened since the last call, without waiting for more.
 

@@ -1,7 +1,6 @@
 """A replay in windows of time, small enough to send: use by groups of nodes, the queue, and the balance."""
 
 import base64
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from aaml.cluster.quantity import CPU
 from aaml.insight.replay import Replay
 from aaml.nodes.prices import PriceList
+from aaml.telemetry.top import natural
 
 FRAMES = 200  # moments of a window
 MOST_GROUPS = 100  # rows of a heat map of all nodes
@@ -36,9 +36,9 @@ def group(replay: Replay, within: Groups | None = None, row: int = -1) -> Groups
     places = [place for place, node in enumerate(replay.nodes) if not node.is_control_plane]
     if within is not None:
         places = [place for place in places if within.of[place] == row]
-    places.sort(key=lambda place: _natural(replay.nodes[place].name))
+    places.sort(key=lambda place: natural(replay.nodes[place].name))
     rack_of = replay.racks
-    racks = sorted({rack_of[place] for place in places}, key=_natural)
+    racks = sorted({rack_of[place] for place in places}, key=natural)
     of = [-1] * len(replay.nodes)
     most = MOST_GROUPS if within is None else MOST_OPENED
     if len(places) <= most:
@@ -97,8 +97,3 @@ def tile(replay: Replay, groups: Groups, start_s: float, end_s: float, prices: P
         "dollars": None if all(price is None for price in priced) else (there @ known).tolist(),
         "decided": (replay.forgotten + np.searchsorted(decided, times, side="right")).tolist(),
     }  # fmt: skip
-
-
-def _natural(name: str) -> list[tuple[bool, int, str]]:
-    """Sort key that puts node-2 before node-10."""
-    return [(not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]

@@ -14,7 +14,7 @@ from aaml.kube.lease import LeaderLease, LeaseOptions, process_prefix
 from aaml.kube.transport import Transport
 from aaml.live.settings import ReplicaSettings
 from aaml.serve.gate import names_of
-from aaml.serve.health import Exposed, HealthServer, create_probe_app
+from aaml.serve.health import HealthServer, create_probe_app
 
 _LOG = logging.getLogger("aaml")
 _STUCK_S = 120.0  # longer than an update of any network, and than the first lists of a large cluster
@@ -93,8 +93,8 @@ S = TypeVar("S", bound=Replica)
 
 @contextmanager
 def run_replica(
-    options: ReplicaSettings, make: Callable[[LeaderLease | None], S], metrics: Exposed, *, kubeconfig: Path | None,
-    granted_by: str,
+    options: ReplicaSettings, make: Callable[[LeaderLease | None], S], metrics: Callable[[], bytes], *,
+    kubeconfig: Path | None, granted_by: str,
 ) -> Iterator[S]:  # fmt: skip
     """Answer probes while the block lasts, and release the lease at its end; `make(lease)` returns the replica.
 

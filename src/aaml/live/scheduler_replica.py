@@ -95,7 +95,7 @@ def scheduler_replica(
     """
     metrics = Metrics()
     with run_replica(
-        options, lambda lease: SchedulerReplica(metrics, stop, lease, profile), metrics, kubeconfig=kubeconfig,
+        options, lambda lease: SchedulerReplica(metrics, stop, lease, profile), metrics.text, kubeconfig=kubeconfig,
         granted_by="scheduler",
     ) as replica:  # fmt: skip
         yield replica

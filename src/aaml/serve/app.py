@@ -187,16 +187,12 @@ def create_app(
     """
     made = _Endpoints(metrics, access, max_body_bytes)
 
-    def readyz() -> Response:
-        return Response("ok") if service.ready else Response("the watch cache is not filled yet", 503)
-
     return gated(
         [
             made.posts("/filter", ExtenderArgs, service.filter),
             made.posts("/prioritize", ExtenderArgs, service.prioritize),
             made.posts("/score", ScoreRequest, service.score),
-            made.gets("/healthz", lambda: Response("ok"), open_to_all=True),
-            made.gets("/readyz", readyz, open_to_all=True),
+            *(made.gets(path, lambda: Response("ok"), open_to_all=True) for path in ("/healthz", "/readyz")),
             made.gets("/metrics", lambda: Response(metrics.text(), media_type=CONTENT_TYPE)),
             made.gets("/openapi.json", lambda: _json(document(binds=binds))),
             # Aside: the API server is waited for.

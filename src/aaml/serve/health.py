@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -21,16 +21,10 @@ Probe = Callable[[], str]
 """A function that returns what is wrong, or "" when all is well."""
 
 
-class Exposed(Protocol):
-    """Metrics that a page shows."""
-
-    def text(self) -> bytes:
-        """Return them in Prometheus' text format."""
-        ...
-
-
-def create_probe_app(metrics: Exposed, healthy: Probe, ready: Probe, hosts: Collection[str] | None = None) -> Starlette:
-    """Return the ASGI application of the three endpoints.
+def create_probe_app(
+    metrics: Callable[[], bytes], healthy: Probe, ready: Probe, hosts: Collection[str] | None = None
+) -> Starlette:
+    """Return the ASGI application of the three endpoints; `metrics` returns Prometheus' text.
 
     A probe that returns something wrong is answered with it and status 503, one that returns "" with "ok" and 200. 403
     is for pages of other sites and names that are none of `hosts`.
@@ -44,7 +38,7 @@ def create_probe_app(metrics: Exposed, healthy: Probe, ready: Probe, hosts: Coll
         return Route(path, respond, methods=["GET"])
 
     async def tell(_: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE)
+        return Response(metrics(), media_type=CONTENT_TYPE)
 
     return gated(
         [probe("/healthz", healthy), probe("/readyz", ready), Route("/metrics", tell, methods=["GET"])],

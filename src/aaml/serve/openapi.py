@@ -53,7 +53,7 @@ def document(*, binds: bool = False) -> dict[str, Any]:
             **({"/bind": post("Extender: bind the pod", binding, bound)} if binds else {}),
             "/score": post("Score posted nodes, 0 to 100", request, scores),
             "/healthz": _get("The process answers"),
-            "/readyz": _get("Every endpoint can answer", _503="Not yet"),
+            "/readyz": _get("Every endpoint can answer"),
             "/metrics": _get("Prometheus metrics", _401="No valid token or certificate"),
             "/openapi.json": _get("This document", _401="No valid token or certificate"),
         },

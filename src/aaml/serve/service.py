@@ -2,17 +2,18 @@
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError, failure_of
+from aaml.kube.objects.convert import node_from_json, pod_from_json
+from aaml.kube.state_from_objects import state_from_objects
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Policy, Ranker
@@ -26,6 +27,9 @@ from aaml.serve.messages import (
     ScoreRequest,
 )
 
+if TYPE_CHECKING:
+    from aaml.kube.view import KubeView
+
 MAX_EXTENDER_SCORE = 10  # extender/v1 MaxExtenderPriority
 MAX_SCORE = 100
 _PACKAGE = Path(__file__).parents[1]
@@ -34,51 +38,6 @@ BoolArray = npt.NDArray[np.bool_]
 
 class PolicyFailedError(Exception):
     """The policy raised, or gave no score for each node; the message is one line."""
-
-
-class ClusterView(Protocol):
-    """A cluster that is watched and not scheduled: it is what the extender knows about nodes and pods."""
-
-    @property
-    def state(self) -> ClusterState:
-        """The state as of the last `refresh`."""
-        ...
-
-    @property
-    def synced(self) -> bool:
-        """Whether every list was received once."""
-        ...
-
-    def refresh(self) -> None:
-        """Take in what happened, without waiting."""
-        ...
-
-    def feasible(self, pod: Pod) -> BoolArray:
-        """Return bool [N], which nodes pass every filter for the pod."""
-        ...
-
-    def failures(self, pod: Pod) -> dict[str, tuple[str, bool]]:
-        """Return for each node that does not pass: the reason, and whether evicting pods could make it pass."""
-        ...
-
-    def bind_now(self, namespace: str, name: str, uid: str, node_name: str) -> str:
-        """Bind a pod and wait for the answer; returns "" when it is bound, or else what went wrong.
-
-        Any thread may call it.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Readers:
-    """How JSON becomes objects (`aaml.kube`); each function raises `UserError` for what is no such object.
-
-    `pod` reads a v1.Pod, `node` a v1.Node, and `state` a list of nodes with a list of the pods that run on them.
-    """
-
-    pod: Callable[[bytes], Pod]
-    node: Callable[[bytes], Node]
-    state: Callable[[Sequence[bytes], Sequence[bytes]], ClusterState]
 
 
 def spread(scores: npt.NDArray[np.float64], top: int, *, unique: bool = False) -> list[int]:
@@ -136,14 +95,9 @@ class SchedulingService:
     policy fails they raise `PolicyFailedError`.
     """
 
-    def __init__(self, policy: Policy, readers: Readers, view: ClusterView | None) -> None:
+    def __init__(self, policy: Policy, view: "KubeView | None") -> None:
         self._name, self._scores, self._spec = policy.name, grader(policy), spec_of(policy)
-        self._readers, self.view = readers, view
-
-    @property
-    def ready(self) -> bool:
-        """Whether every endpoint can answer."""
-        return self.view is None or self.view.synced
+        self.view = view
 
     def refresh(self) -> None:
         """Take in what happened on the watched cluster, if one is watched."""
@@ -152,14 +106,14 @@ class SchedulingService:
 
     def filter(self, args: ExtenderArgs) -> ExtenderFilterResult:
         """Return the candidates that pass every filter, and for the others why they do not."""
-        view, pod = self._watched(), self._readers.pod(bytes(args.pod))
+        view, pod = self._watched(), pod_from_json(bytes(args.pod))
         names = self._candidates(args)
         mask, index = view.feasible(pod), view.state.index
         passed = [name for name in names if name in index and mask[index[name]]]
         result = ExtenderFilterResult(nodenames=passed)
         if args.nodenames is None:
             kept = set(passed)
-            items = [raw for raw in self._raw_nodes(args) if self._readers.node(bytes(raw)).name in kept]
+            items = [raw for raw in self._raw_nodes(args) if node_from_json(bytes(raw)).name in kept]
             result = ExtenderFilterResult(nodes={"items": items})
         if len(passed) < len(names):
             reasons = view.failures(pod)
@@ -170,7 +124,7 @@ class SchedulingService:
 
     def prioritize(self, args: ExtenderArgs) -> list[HostPriority]:
         """Return a score of 0 to 10 for each candidate; a node that is not known yet gets 0."""
-        view, pod = self._watched(), self._readers.pod(bytes(args.pod))
+        view, pod = self._watched(), pod_from_json(bytes(args.pod))
         names, index = self._candidates(args), view.state.index
         node_indices = np.array([index.get(name, -1) for name in names], dtype=np.int64)
         known = node_indices >= 0
@@ -192,8 +146,8 @@ class SchedulingService:
 
     def score(self, request: ScoreRequest) -> ScoreReply:
         """Return a score of 0 to 100 for each posted node, all of them candidates, with the posted pods on them."""
-        pod = self._readers.pod(bytes(request.pod))
-        state = self._readers.state([bytes(raw) for raw in request.nodes], [bytes(raw) for raw in request.pods])
+        pod = pod_from_json(bytes(request.pod))
+        state = state_from_objects([bytes(raw) for raw in request.nodes], [bytes(raw) for raw in request.pods])
         if not len(state):
             return ScoreReply({})
         grades = spread(self._grades(state, pod, np.ones(len(state), dtype=np.bool_)), MAX_SCORE)
@@ -211,12 +165,12 @@ class SchedulingService:
             said = failure_of(error, *map(Path, files[-1:])).removeprefix(own := f"policy {self._name}: ")
             raise PolicyFailedError(f"{own}{place}{said}") from error
 
-    def _view(self) -> ClusterView:
+    def _view(self) -> "KubeView":
         if self.view is None:
             raise UserError("cluster: none is watched; start the service with a kubeconfig to use it as an extender")
         return self.view
 
-    def _watched(self) -> ClusterView:
+    def _watched(self) -> "KubeView":
         view = self._view()
         view.refresh()
         return view
@@ -224,7 +178,7 @@ class SchedulingService:
     def _candidates(self, args: ExtenderArgs) -> Sequence[str]:
         if args.nodenames is not None:
             return args.nodenames
-        return [self._readers.node(bytes(raw)).name for raw in self._raw_nodes(args)]
+        return [node_from_json(bytes(raw)).name for raw in self._raw_nodes(args)]
 
     @staticmethod
     def _raw_nodes(args: ExtenderArgs) -> Sequence[msgspec.Raw]:

@@ -8,13 +8,16 @@ somebody goes on, and also where it ends with the first gain (Bonferroni, with t
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from aaml.schema import convert
+
+if TYPE_CHECKING:
+    import optuna
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,20 +25,6 @@ class Kept(msgspec.Struct, forbid_unknown_fields=True):
 
     sha256: str
     candidates: int
-
-
-class Notes(Protocol):
-    """Where a study keeps values."""
-
-    @property
-    def user_attrs(self) -> dict[str, Any]:
-        """The values by name."""
-        ...
-
-    @property
-    def set_user_attr(self) -> Callable[[str, Any], None]:
-        """Keep a value."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -64,21 +53,21 @@ FIRST_LOOK = Look()
 LOOKS = "looks"
 
 
-def kept_looks(notes: Notes, where: object) -> list[Kept]:
+def kept_looks(study: "optuna.Study", where: object) -> list[Kept]:
     """Return the looks so far. Raises `UserError` where they are damaged."""
-    return convert(notes.user_attrs.get(LOOKS, []), list[Kept], f"out: {where}: looks")
+    return convert(study.user_attrs.get(LOOKS, []), list[Kept], f"out: {where}: looks")
 
 
-def take_look(notes: Notes, candidates: Sequence[object], where: object) -> Look:
+def take_look(study: "optuna.Study", candidates: Sequence[object], where: object) -> Look:
     """Note that JSON-able candidates are about to be looked at. What was looked at before tells nothing new.
 
     Raises `UserError` for a study whose notes are damaged.
     """
-    kept = kept_looks(notes, where)
+    kept = kept_looks(study, where)
     name = hashlib.sha256(json.dumps(candidates, sort_keys=True).encode()).hexdigest()
     names = [each.sha256 for each in kept]
     if name not in names:
         kept.append(Kept(name, len(candidates)))
         names.append(name)
-        notes.set_user_attr(LOOKS, msgspec.to_builtins(kept))
+        study.set_user_attr(LOOKS, msgspec.to_builtins(kept))
     return Look(names.index(name) + 1, len(kept), sum(each.candidates for each in kept))

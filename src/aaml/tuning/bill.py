@@ -157,7 +157,10 @@ def _tune(settings: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tu
         Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
         open_pool(settings.workers) as pool,
     ):
-        bred = breed(study, settings, space, _problem(settings), pool, elite=_ELITE, name="bill", stopped=stopped)
+        bred = breed(
+            study, space, _problem(settings), pool, generations=settings.generations, population=settings.population,
+            elite=_ELITE, seed=settings.seed, name="bill", stopped=stopped,
+        )  # fmt: skip
         stopped = from_now(stopped)
         configs, means, violations = bred.validated(_problem(settings, "validation"), pool, stopped)
         chosen = configs[int(ranked(means, violations)[0])]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Generic
 
 import numpy as np
 
@@ -13,25 +13,6 @@ from aaml.study.pruner import Race
 from aaml.study.samplers import Genetic, Space
 from aaml.study.study import Study
 from aaml.study.trial import Params
-
-
-class Breeding(Protocol):
-    """How long to breed, and how many at a time."""
-
-    @property
-    def generations(self) -> int:
-        """Generations of children."""
-        ...
-
-    @property
-    def population(self) -> int:
-        """Children of a generation."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Of the study."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -55,17 +36,19 @@ class Bred(Generic[Params]):
 
 def breed(
     study: Study,
-    settings: Breeding,
     space: Space[Params],
     problem: Problem[Params],
     pool: Pool,
     *,
+    generations: int,
+    population: int,
     elite: int,
+    seed: int,
     name: str,
     stopped: Callable[[], bool],
 ) -> Bred[Params]:
     """Breed until all generations are played or `stopped`. Raises `StoppedError` where nothing was known until then."""
-    sampler = Genetic(space, population=settings.population, elite=elite, seed=settings.seed)
+    sampler = Genetic(space, population=population, elite=elite, seed=seed)
     first = space.beginnings()[0]
 
     def played_first() -> list[list[float]]:
@@ -79,8 +62,8 @@ def breed(
         gains = base - np.array(sampler.best[0].values)
         return f"gain={', '.join(f'{100.0 * each:.1f}%' for each in gains)}"
 
-    race = Race(problem, start, pool, settings.seed, stopped)
-    done = study.optimize(sampler, race, 1 + settings.generations, name=f"tune {name}", stopped=stopped, after=gain)
+    race = Race(problem, start, pool, seed, stopped)
+    done = study.optimize(sampler, race, 1 + generations, name=f"tune {name}", stopped=stopped, after=gain)
     if not done:
         raise StoppedError
     played = sum(max(each.intermediate_values, default=0) for each in study.trials)

@@ -177,7 +177,10 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
         Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume, objectives=objectives) as study,
         open_pool(settings.workers) as pool,
     ):
-        bred = breed(study, settings, space, problem, pool, elite=_ELITE, name="kube-scheduler", stopped=stopped)
+        bred = breed(
+            study, space, problem, pool, generations=settings.generations, population=settings.population,
+            elite=_ELITE, seed=settings.seed, name="kube-scheduler", stopped=stopped,
+        )  # fmt: skip
         stopped = from_now(stopped)
         chosen = _choose(settings, bred, pool, stopped)
         look = study.look([space.to_dict(each) for each in chosen], settings.seeds)

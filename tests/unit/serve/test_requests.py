@@ -57,7 +57,7 @@ def test_names_are_checked_on_loopback_and_not_where_other_hosts_ask():
 
 
 def test_a_page_reads_no_metrics():
-    probes = create_probe_app(Metrics(), lambda: "", lambda: "", LOOPBACK)
+    probes = create_probe_app(Metrics().text, lambda: "", lambda: "", LOOPBACK)
     asked = TestClient(probes, base_url="http://127.0.0.1:9090")
     assert asked.get("/metrics").status_code == 200
     assert asked.get("/metrics", headers={"host": "evil.example"}).status_code == 403
@@ -96,7 +96,7 @@ def test_ten_thousand_odd_requests_to_the_service_open_nothing_and_none_fails():
 
 def test_ten_thousand_odd_requests_to_the_metrics_port_open_nothing_and_none_fails():
     metrics = Metrics()
-    app = create_probe_app(metrics, lambda: "", lambda: "the cluster is away", LOOPBACK)
+    app = create_probe_app(metrics.text, lambda: "", lambda: "the cluster is away", LOOPBACK)
     statuses = set()
 
     def look(request, answer):
@@ -180,7 +180,7 @@ def test_one_that_does_not_read_its_answer_is_hung_up_on():
 
 
 def test_slow_clients_keep_nobody_else_waiting_and_only_so_many_are_held():
-    app = create_probe_app(Metrics(), lambda: "", lambda: "")
+    app = create_probe_app(Metrics().text, lambda: "", lambda: "")
     with HealthServer("127.0.0.1", 0, app) as server:
         address = ("127.0.0.1", server.port)
         slow = [socket.create_connection(address) for _ in range(MOST_CONNECTIONS - 1)]
