@@ -52,7 +52,6 @@ from aaml.karpenter.process import TYPES, start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, ensure_programs
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready, until
-from aaml.live.billed_episode import BilledEpisode
 from aaml.nodes.file import find_autoscaler
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.nodepool import load_nodepool
@@ -69,6 +68,7 @@ from aaml.scheduling.play import play
 from aaml.sim.bill import BILL_TASKS, BillTask
 from aaml.sim.cluster import SimCluster
 from aaml.workload.model import Workload
+from billed_episode import BilledEpisode
 
 STOCK, PACKING_NAME = "kube-scheduler", "kube-scheduler-packing"
 METRICS = (

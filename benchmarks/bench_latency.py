@@ -21,9 +21,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import bench_live as live
 import numpy as np
 
+import bench_live as live
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.transport import Transport
 from aaml.scheduling.node_sampling import ALL

@@ -40,10 +40,11 @@ from aaml.kube.transport import ApiError, Transport
 from aaml.live.scheduler import Scheduler
 from aaml.plugin.build import build
 from aaml.plugin.module import is_plugin
-from aaml.plugin.run import PluginProcess, plugin_of
+from aaml.plugin.run import plugin_of
 from aaml.policies.kube_scores.document import document, write_configuration
 from aaml.policies.kube_scores.profile import API_VERSION, KIND, names_profile, profile_file, read_profile
 from aaml.sim.tasks import find_task
+from plugin_process import PluginProcess
 
 PODS = "/api/v1/namespaces/default/pods"
 KUBE_SCHEDULER, OURS = "kube-scheduler", "balance-bench"

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bench_live as live
-
 from aaml.files import RowWriter
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.plugin.build import build

@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import bench_live as live
-
 from aaml.files import RowWriter
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.learning.config import LIVE

@@ -19,7 +19,6 @@ from aaml.errors import UserError
 from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.ports import free_port
-from aaml.live.billed_episode import BilledEpisode
 from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.settings import KarpenterSettings, NodeTimes
@@ -28,6 +27,7 @@ from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
 from aaml.sim.supply import NodeSupply
 from aaml.workload.model import Workload
+from billed_episode import BilledEpisode
 from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
 from support.kwok import pod, pods, until
 

@@ -19,9 +19,9 @@ from aaml.plugin.cluster import PluginCluster
 from aaml.plugin.configuration import ProfileOptions
 from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.learn import LearnRun
-from aaml.plugin.run import PluginProcess
 from aaml.plugin.settings import LearnSettings
 from aaml.threads import Background
+from plugin_process import PluginProcess
 from support.kwok import pod, pods, until
 from support.learners import InThisProcess, small
 from support.processes import AAML

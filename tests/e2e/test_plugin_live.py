@@ -27,11 +27,12 @@ from aaml.kube.transport import Transport
 from aaml.plugin.build import build
 from aaml.plugin.export import export
 from aaml.plugin.module import PluginModule
-from aaml.plugin.run import PluginProcess, fetch
+from aaml.plugin.run import fetch
 from aaml.progress import progress_bar
 from aaml.scheduling.cycle import spec_of
 from aaml.scheduling.observation import Context
 from aaml.scheduling.ports import Policy
+from plugin_process import PluginProcess
 from support.differential import Bench, Tally
 from support.kwok import pod, pods, until
 from support.plugin import NEAR, Mounted, PluginCases, bare_module, compare_choice

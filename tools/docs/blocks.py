@@ -35,8 +35,6 @@ from aaml.nodes.settings import (
     NodeTimes,
     Prices,
 )
-from aaml.openb.gains import gains
-from aaml.openb.plots import difference_figure
 from aaml.openb.tables import KEYS as RUN_KEYS
 from aaml.openb.tables import read_table
 from aaml.settings import Settings, fields
@@ -44,6 +42,7 @@ from aaml.sim.openb import COLUMNS
 from aaml.sim.tasks import find_task
 from aaml.training.records import read_curve
 from aaml.training.settings import TrainConfig
+from gains import difference_figure, gains
 from leaders import best_of_tasks, leaderboard, leaderboard_policies, leaderboard_protocol, model_card, model_index
 from standings import KUBE_SCHEDULER
 from standings import read as read_standings

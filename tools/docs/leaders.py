@@ -6,12 +6,13 @@ from pathlib import Path
 import pandas as pd
 
 from aaml.errors import bad_value
-from aaml.evaluation.leaderboard.board import Board, protocol_table
-from aaml.evaluation.leaderboard.protocol import Round
+from aaml.evaluation.leaderboard.board import Board
+from aaml.evaluation.leaderboard.protocol import PROTOCOL, Round
 from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.statistics import LEAST_SEEDS, Interval
 from aaml.evaluation.tables import cells, markdown_table
 from aaml.evaluation.zoo import ShippedModel, zoo
+from aaml.sim.metrics import find_metric
 from aaml.sim.tasks import find_task
 from standings import KNOWS, KUBE_SCHEDULER, board_of, gain, signed
 
@@ -139,3 +140,13 @@ def _sentence(text: str) -> str:
 
 def _markdown(header: list[str], rows: list[list[str]]) -> str:
     return markdown_table(pd.DataFrame(rows, columns=header))
+
+
+def protocol_table() -> pd.DataFrame:
+    """Return the protocol as a table: a row a task."""
+    rows = []
+    for each in PROTOCOL.rounds:
+        metrics = "; ".join(f"{name} ({find_metric(name).better} is better)" for name in each.metrics)
+        sizes = ", ".join(f"{nodes} ({episodes})" for nodes, episodes in each.sizes)
+        rows.append([each.task, sizes, metrics, each.reference, each.knows])
+    return pd.DataFrame(rows, columns=["task", "nodes (episodes)", "metrics", "reference", "knows all lifetimes"])

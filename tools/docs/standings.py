@@ -11,8 +11,8 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.leaderboard.board import Board
 from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.statistics import Interval, share_of_gain
-from aaml.openb.gains import gains
 from aaml.openb.tables import read_table
+from gains import gains
 
 KUBE_SCHEDULER = "kube-scheduler"
 KNOWS = "clairvoyant"

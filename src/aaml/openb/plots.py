@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from aaml.files import write_whole
-from aaml.openb.gains import Gains
 from aaml.sim.openb import COLUMNS
 
 if TYPE_CHECKING:
@@ -61,30 +60,6 @@ def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
     _decorate(lower.tolist(), len(traces))
     _save(figure, panels.tolist(), len(traces), paths[1])
     return paths
-
-
-def difference_figure(gains: Gains, title: str, axis: str, named: Sequence[str] = ()) -> Figure:
-    """Draw paired differences over arrived demand: a thin line a trace, a thick one for all.
-
-    Lines are means over seeds; traces in `named` stand out.
-    """
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-    axes = figure.subplots()
-    means = gains.points.groupby(level="workload", sort=False).mean()
-    x = means.columns.to_numpy(dtype=float)
-    for trace, row in means.iterrows():
-        if trace not in named:
-            axes.plot(x, row, color="#adb5bd", linewidth=0.8)
-    for name, colour in zip(named, _OTHER_COLOURS * len(named), strict=False):
-        axes.plot(x, means.loc[name], color=colour, linewidth=1.5, label=name)
-    axes.plot(x, means.mean(), color="#0b6e4f", linewidth=2.5, label=f"mean of {len(means)} traces")
-    axes.axhline(0.0, color="black", linewidth=0.8)
-    axes.set(xlim=(60, x[-1]), xlabel="arrived demand (% of the cluster's GPUs)", ylabel=axis)
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    return figure
 
 
 def _curves(

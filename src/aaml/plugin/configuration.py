@@ -3,7 +3,6 @@
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,34 +110,3 @@ def arguments(profile: dict[str, Any]) -> dict[str, Any]:
             found: dict[str, Any] = each.setdefault("args", {})
             return found
     raise KeyError(PLUGIN)
-
-
-def on_this_machine(
-    configuration: dict[str, Any],
-    kubeconfig: Path,
-    weights: Path,
-    *,
-    scheduler_name: str = DEFAULT,
-    lease: str = "",
-    nodes_percentage: int | None = None,
-) -> dict[str, Any]:
-    """Return a configuration for a process of this machine: this kubeconfig and these weights, no cap on requests.
-
-    The first profile gets `scheduler_name`. With a `lease`, of that name in kube-system, replicas elect a leader, fast.
-    """
-    changed = copy.deepcopy(configuration)
-    changed["clientConnection"] = {
-        **changed.get("clientConnection", {}), "kubeconfig": str(kubeconfig), "qps": 5000, "burst": 10000,
-    }  # fmt: skip
-    changed["leaderElection"] = {"leaderElect": False}
-    if lease:
-        changed["leaderElection"] = {
-            "leaderElect": True, "resourceNamespace": "kube-system", "resourceName": lease,
-            "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms",
-        }  # fmt: skip
-    if nodes_percentage is not None:
-        changed["percentageOfNodesToScore"] = nodes_percentage
-    changed["profiles"][0]["schedulerName"] = scheduler_name
-    for profile in changed["profiles"]:
-        arguments(profile)["weightsFile"] = str(weights)
-    return changed

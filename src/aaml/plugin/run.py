@@ -4,25 +4,21 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 import yaml
 
-from aaml.errors import UserError
 from aaml.files import write_text
 from aaml.folders import cache_dir, private_dir
-from aaml.kube.provision.ports import free_port
 from aaml.plugin.build import build
 from aaml.plugin.cache import prune, used
-from aaml.plugin.configuration import DEFAULT, on_this_machine, read
+from aaml.plugin.configuration import DEFAULT, arguments, read
 from aaml.plugin.export import export
 from aaml.plugin.module import PREFIX, PluginModule, module_at
 
-_READY_S, _END_S = 120.0, 30.0
+_END_S = 30.0
 _DIGITS = 12  # of a digest, in the name of a folder
 
 
@@ -62,23 +58,27 @@ def plugin_of(scheduler: str) -> PluginModule:
 
 
 def write_configuration(
-    module: PluginModule,
-    kubeconfig: Path,
-    path: Path,
-    *,
-    scheduler_name: str = DEFAULT,
-    lease: str = "",
-    nodes_percentage: int | None = None,
+    module: PluginModule, kubeconfig: Path, path: Path, *, scheduler_name: str = DEFAULT, lease: str = ""
 ) -> Path:
     """Write a plugin's configuration for a process of this machine, and return where it is.
 
-    What the folder's own configuration says stays, but for the kubeconfig, the place of the weights (the folder's, so
-    that new ones there are taken), the first profile's name and the leader election, which is on with a `lease`.
+    What the folder's own configuration says stays, but for the kubeconfig, the cap on requests, the place of the
+    weights (the folder's, so that new ones there are taken), the first profile's name and the leader election: with a
+    `lease`, of that name in kube-system, replicas elect a leader, fast.
     """
-    changed = on_this_machine(
-        read(module.configuration), kubeconfig, module.weights,
-        scheduler_name=scheduler_name, lease=lease, nodes_percentage=nodes_percentage,
-    )  # fmt: skip
+    changed = read(module.configuration)
+    changed["clientConnection"] = {
+        **changed.get("clientConnection", {}), "kubeconfig": str(kubeconfig), "qps": 5000, "burst": 10000,
+    }  # fmt: skip
+    changed["leaderElection"] = {"leaderElect": False}
+    if lease:
+        changed["leaderElection"] = {
+            "leaderElect": True, "resourceNamespace": "kube-system", "resourceName": lease,
+            "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms",
+        }  # fmt: skip
+    changed["profiles"][0]["schedulerName"] = scheduler_name
+    for profile in changed["profiles"]:
+        arguments(profile)["weightsFile"] = str(module.weights)
     write_text(path, yaml.safe_dump(changed, sort_keys=False))
     return path
 
@@ -103,62 +103,3 @@ def end(process: "subprocess.Popen[bytes]", within_s: float = _END_S) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-class PluginProcess:
-    """A plugin at work from the start of a `with` block to its end; its log and configuration are in `folder`."""
-
-    def __init__(
-        self,
-        module: PluginModule,
-        kubeconfig: Path,
-        folder: Path,
-        *,
-        scheduler_name: str = DEFAULT,
-        nodes_percentage: int | None = None,
-        flags: Sequence[str] = (),
-    ) -> None:
-        self.module, self.port = module, free_port()
-        self.log = folder / "kube-scheduler.log"
-        file = write_configuration(
-            module, kubeconfig, folder / "kube-scheduler.yaml",
-            scheduler_name=scheduler_name, nodes_percentage=nodes_percentage,
-        )  # fmt: skip
-        self._line = command(module, file, port=self.port, flags=flags)
-
-    def __enter__(self) -> Self:
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(  # noqa: S603  (our own command line, no shell)
-                self._line, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        try:
-            self._wait_ready()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end(self.process)
-
-    def ask(self, path: str) -> str:
-        """Return what the process answers at a path."""
-        return fetch(self.port, path)
-
-    def output(self) -> str:
-        """Return what it has written so far."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-    def _wait_ready(self) -> None:
-        deadline_s = time.monotonic() + _READY_S
-        while not self._ready():
-            if self.process.poll() is not None or time.monotonic() > deadline_s:
-                last = " ".join(self.output().strip().splitlines()[-1:])
-                raise UserError(f"scheduler: {self.module.folder} does not work: {last[-300:]}")
-            time.sleep(0.1)
-
-    def _ready(self) -> bool:
-        try:
-            return self.ask("/readyz") == "ok"
-        except OSError:
-            return False

@@ -172,16 +172,6 @@ class Board:
         return pd.DataFrame(rows, columns=["policy", "kind", "file", "SHA-256", "AAML, its source's SHA-256", "pieces"])
 
 
-def protocol_table(protocol: Protocol = PROTOCOL) -> pd.DataFrame:
-    """Return the protocol as a table: a row a task."""
-    rows = []
-    for each in protocol.rounds:
-        metrics = "; ".join(f"{name} ({find_metric(name).better} is better)" for name in each.metrics)
-        sizes = ", ".join(f"{nodes} ({episodes})" for nodes, episodes in each.sizes)
-        rows.append([each.task, sizes, metrics, each.reference, each.knows])
-    return pd.DataFrame(rows, columns=["task", "nodes (episodes)", "metrics", "reference", "knows all lifetimes"])
-
-
 def _undecided(ranking: Ranking) -> str:
     return "" if ranking.seeds >= LEAST_SEEDS else f" ({ranking.seeds} episodes: undecided)"
 

@@ -1,13 +1,16 @@
 """What a policy gains over another on the GPU-sharing benchmark, run by run: paired by trace and seed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from aaml.errors import UserError, bad_value
 from aaml.evaluation.statistics import Interval, Paired, mean_interval, paired
 from aaml.sim.openb import COLUMNS
+
+_COLOURS = ("#c44e52", "#da8bc3", "#64b5cd", "#ccb974")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +68,27 @@ def _curves(allocation: pd.DataFrame, policy: str) -> pd.DataFrame:
     if rows.empty:
         raise bad_value("policy", policy, f"one of {', '.join(sorted(set(allocation['policy'])))}")
     return rows.set_index(["workload", "seed"])[[str(x) for x in range(COLUMNS)]].rename(columns=int)
+
+
+def difference_figure(gains: Gains, title: str, axis: str, named: Sequence[str] = ()) -> Figure:
+    """Draw paired differences over arrived demand: a thin line a trace, a thick one for all.
+
+    Lines are means over seeds; traces in `named` stand out.
+    """
+    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+    axes = figure.subplots()
+    means = gains.points.groupby(level="workload", sort=False).mean()
+    x = means.columns.to_numpy(dtype=float)
+    for trace, row in means.iterrows():
+        if trace not in named:
+            axes.plot(x, row, color="#adb5bd", linewidth=0.8)
+    for name, colour in zip(named, _COLOURS * len(named), strict=False):
+        axes.plot(x, means.loc[name], color=colour, linewidth=1.5, label=name)
+    axes.plot(x, means.mean(), color="#0b6e4f", linewidth=2.5, label=f"mean of {len(means)} traces")
+    axes.axhline(0.0, color="black", linewidth=0.8)
+    axes.set(xlim=(60, x[-1]), xlabel="arrived demand (% of the cluster's GPUs)", ylabel=axis)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
