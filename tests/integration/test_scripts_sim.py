@@ -103,7 +103,7 @@ def test_what_only_acts_is_a_policy_alone_and_chooses_as_the_agent_would(kind, t
         (SCHEDULERS[kind](learn=False, seed=3, folders=folders(tmp_path)), make_agent(LIVE[kind], seed=3)),
     ):
         assert type(acting.policy) is NetworkPolicy
-        own, others = (each.network.parameters() for each in (acting.policy, agent.policy))
+        own, others = (each.network.parameters() for each in (acting.policy, agent))
         assert all(torch.equal(a, b) for a, b in zip(own, others, strict=True))
         with pytest.raises(UserError, match="no_learn"):
             acting.populate_replay("data/none.csv")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from aaml.errors import UserError
@@ -20,22 +19,19 @@ from aaml.learning.algorithms.imitation import Demonstration
 from aaml.learning.algorithms.ppo import Ppo
 from aaml.learning.buffers import Observations, RewardScale
 from aaml.learning.checkpoint import Checkpoint, check_fits, load_checkpoint, part_of, restore, save_checkpoint
-from aaml.learning.config import AgentKind, NetworkAgent
+from aaml.learning.config import NetworkAgent
 from aaml.learning.group_rollouts import RolloutRecorder
 from aaml.learning.networks import Network
 from aaml.learning.policy import NetworkPolicy
 from aaml.learning.storage import Experience
-from aaml.scheduling.node_sampling import NodeSampling
-from aaml.scheduling.observation import Context, Observation, ObservationSpec
-from aaml.scheduling.ports import Decision, Policy, Transition, shown
+from aaml.scheduling.observation import ObservationSpec
+from aaml.scheduling.ports import Policy, Transition
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.settings import plain
 
 
-class NeuralAgent(ABC):
+class NeuralAgent(NetworkPolicy, ABC):
     """A policy that learns. `learning` set to False freezes it: it takes its best choice and ignores experience."""
-
-    __repr__ = shown
 
     def __init__(
         self,
@@ -46,8 +42,8 @@ class NeuralAgent(ABC):
         seed: int,
         guide: Policy | None,
     ) -> None:
+        super().__init__(algorithm.acting, observation_spec=observation_spec, seed=seed, guide=guide)
         self.config = config
-        self.policy = NetworkPolicy(algorithm.acting, observation_spec=observation_spec, seed=seed, guide=guide)
         self.learning = True
         self.scale = RewardScale()
         """The running scale of rewards."""
@@ -57,55 +53,14 @@ class NeuralAgent(ABC):
         self._parts = algorithm.parts
         self._networks = [each for each in vars(algorithm).values() if isinstance(each, Network)]
 
-    # ---- acting ------------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> AgentKind:
-        """The name that people know the agent by."""
-        return self.policy.name
-
-    @property
-    def observation_spec(self) -> ObservationSpec:
-        """What it looks at."""
-        return self.policy.observation_spec
-
-    @property
-    def queue_sort(self) -> QueueSort | None:
-        """The order in which it wants waiting pods."""
-        return self.policy.queue_sort
-
-    @queue_sort.setter
-    def queue_sort(self, sort: QueueSort | None) -> None:
-        self.policy.queue_sort = sort
-
     @property
     def learning(self) -> bool:
         """Whether it explores and learns."""
-        return self.policy.exploring
+        return self.exploring
 
     @learning.setter
     def learning(self, learns: bool) -> None:
-        self.policy.exploring = learns
-
-    def observation_of(self, context: Context) -> Observation:
-        """Return the features that the policy looks at."""
-        return self.policy.observation_of(context)
-
-    def act(self, context: Context) -> Decision:
-        """Choose among the feasible nodes."""
-        return self.policy.act(context)
-
-    def preferences(self, observation: Observation) -> np.ndarray:
-        """Return [N], how much each node is wanted; mind the mask."""
-        return self.policy.preferences(observation)
-
-    def scores(self, context: Context) -> np.ndarray:
-        """Return [N] preferences in a context, higher is better; mind the mask."""
-        return self.policy.scores(context)
-
-    def score_some(self, sampling: NodeSampling | None) -> None:
-        """Score the nodes that `sampling` says when it chooses, None: all. Raises `UserError` where it cannot."""
-        self.policy.score_some(sampling)
+        self.exploring = learns
 
     # ---- learning ----------------------------------------------------------------------------------------------------
 
@@ -116,7 +71,7 @@ class NeuralAgent(ABC):
         """
         for network in self._networks:
             network.to(device)
-        self.policy.moved()
+        self.moved()
 
     def observe(self, transition: Transition, stream: int = 0) -> None:
         """Take one step of experience; steps of one `stream` (an environment) follow one another."""
@@ -179,7 +134,7 @@ class NeuralAgent(ABC):
         for step in steps:
             self.scale.add(step.reward)
         shown = Demonstration(
-            Observations([step.observation for step in steps], self.policy.network.needs_graphs),
+            Observations([step.observation for step in steps], self.network.needs_graphs),
             torch.tensor([step.action for step in steps]),
             discounted_returns(pieces, self.config.gamma, self.divisor),
         )
@@ -212,14 +167,14 @@ class NeuralAgent(ABC):
             name: copy.deepcopy({key: part.state_dict() for key, part in {"model": network, **others}.items()})
             for name, (network, others) in self._parts.items()
         }
-        rng = json.dumps(self.policy.rng.bit_generator.state)
+        rng = json.dumps(self.rng.bit_generator.state)
         return {"parts": parts, "fields": self._fields(), "rng": rng, "generator": self.generator.get_state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; the agent must have been made with the same settings."""
         self.take_parts(state)
         self._take_fields(state["fields"])
-        self.policy.rng.bit_generator.state = json.loads(state["rng"])
+        self.rng.bit_generator.state = json.loads(state["rng"])
         self.generator.set_state(state["generator"])
 
     def take_parts(self, state: Mapping[str, Any]) -> None:

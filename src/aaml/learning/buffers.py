@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,18 +17,6 @@ from aaml.scheduling.ports import Transition
 from aaml.scheduling.rewards import check_reward
 
 ROUNDS = 4  # of each cluster size that are kept where nobody says how many decisions
-
-
-class Seen(Protocol):
-    """What was seen in M decisions."""
-
-    def __len__(self) -> int:
-        """M."""
-        ...
-
-    def take(self, rows: Tensor) -> Batch:
-        """Return some of it as a batch."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +32,10 @@ class Observations:
     def take(self, rows: Tensor) -> Batch:
         """Return some of them as a batch."""
         return collate([self.items[row] for row in rows.tolist()], self.graphs)
+
+
+Seen = Observations | Batch
+"""What was seen in M decisions."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +62,6 @@ class Transitions:
     following: Batch | None = None
     weight: Tensor | None = None
     log_prob: Tensor | None = None
-
-
-class Buffer(Protocol):
-    """What action values are learned from."""
-
-    def sample(self, size: int, generator: torch.Generator) -> Transitions:
-        """Return `size` decisions, drawn with replacement."""
-        ...
-
-    def reprioritize(self, error: Tensor) -> None:
-        """Take in the errors [B] of the decisions that were drawn last."""
-        ...
 
 
 class Priorities:
@@ -283,6 +263,10 @@ class LastRounds:
     @property
     def _rounds(self) -> list[tuple[Transitions, Priorities]]:
         return [each for size in self._by_size.values() for each in size]
+
+
+Buffer = Replay | LastRounds
+"""What action values are learned from."""
 
 
 @dataclass

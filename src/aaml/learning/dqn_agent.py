@@ -49,16 +49,15 @@ class DqnAgent(NeuralAgent):
         self._rounds = LastRounds(config.buffer_size, prioritized=config.prioritized)
         self._decay = config.decay()
         self._chains: dict[int, NStep] = {}
-        self.policy.epsilon = config.init_epsi
+        self.epsilon = config.init_epsi
 
     def count(self, reward: float) -> None:
         """Count one step, after which there is less to explore."""
         super().count(reward)
-        self.policy.epsilon = self.epsilon
+        self.epsilon = self._chance()
 
-    @property
-    def epsilon(self) -> float:
-        """The chance to explore."""
+    def _chance(self) -> float:
+        """Return the chance to explore after so many decisions."""
         return max(self.config.min_epsi, self.config.init_epsi * self._decay**self.decisions)
 
     @property
@@ -94,7 +93,7 @@ class DqnAgent(NeuralAgent):
         if due // every > self.updates // every:
             self.algorithm.sync_target()
         self.updates = due
-        return {CUMULATIVE_REWARD: self.reward_sum, **scalars, EPSILON: self.epsilon}
+        return {CUMULATIVE_REWARD: self.reward_sum, **scalars, EPSILON: self._chance()}
 
     @property
     def n_step(self) -> int:
@@ -139,4 +138,4 @@ class DqnAgent(NeuralAgent):
 
     def _take_fields(self, fields: Mapping[str, Any]) -> None:
         super()._take_fields(fields)
-        self.policy.epsilon = self.epsilon
+        self.epsilon = self._chance()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from aaml.errors import UserError
-from aaml.learning.buffers import Observations, Seen
+from aaml.learning.buffers import Seen
 from aaml.learning.collate import Batch
 from aaml.learning.config import NetworkAgent, OptimizerName
 
@@ -49,10 +49,7 @@ def anneal(optimizer: torch.optim.Optimizer, rate: float, left: float) -> None:
 
 def step_size(seen: Seen, config: NetworkAgent) -> int:
     """Return the decisions of a step: a batch, or as many as have `max_batch_rows` nodes in all."""
-    if isinstance(seen, Batch):
-        widest = seen.mask.shape[1]
-    else:
-        widest = max((len(each.mask) for each in seen.items), default=1) if isinstance(seen, Observations) else 1
+    widest = seen.mask.shape[1] if isinstance(seen, Batch) else max((len(each.mask) for each in seen.items), default=1)
     return max(1, min(config.batch_size, config.max_batch_rows // widest))
 
 

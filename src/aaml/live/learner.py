@@ -71,7 +71,7 @@ class AsynchronousLearner:
     def __init__(self, agent: NeuralAgent) -> None:
         self.agent = agent
         observation_spec = replace(agent.observation_spec, fragmentation=None)
-        setup = AgentSetup(agent.config, observation_spec, agent.policy.network.spec, (archived(agent.state()),))
+        setup = AgentSetup(agent.config, observation_spec, agent.network.spec, (archived(agent.state()),))
         self.backlog = Backlog(setup, lambda: agent.memory)
         self._updates: deque[Update] = deque(maxlen=_MOST_UPDATES)
         self._error: BaseException | None = None  # that ended learning
@@ -124,7 +124,7 @@ class AsynchronousLearner:
             return {}
         update = self._updates.popleft()
         if update.weights is not None:
-            self.agent.policy.take_weights(update.weights)
+            self.agent.take_weights(update.weights)
         self.agent.updates = update.updates
         return update.scalars
 

@@ -160,7 +160,7 @@ class LearnerWorker:
         self._recaller.forget(batch.forget)
         if not scalars:
             return Update(agent.memory)
-        weights, state = agent.policy.weights(), archived(agent.state(experience=False))
+        weights, state = agent.weights(), archived(agent.state(experience=False))
         return Update(agent.memory, agent.updates, scalars=scalars, weights=weights, state=state)
 
     def _begin(self, setup: AgentSetup) -> None:

@@ -74,7 +74,7 @@ class LearnRun(AgentRun):
 
         Raises `UserError` for an agent that cannot decide inside kube-scheduler.
         """
-        write_weights(self.agent.policy, self._weights)
+        write_weights(self.agent, self._weights)
         stats = super().run(max_decisions)
         if self._plugin.lost:
             _LOG.info(
@@ -158,7 +158,7 @@ class Feedback(Observer):
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _WRITE_EVERY_S
-        policy = self._agent.policy
+        policy = self._agent
         self._cluster.explore(Explore(policy.explores_by, policy.chance))
         if self._new:
             self._write()
@@ -187,7 +187,7 @@ class Feedback(Observer):
     def _write(self) -> None:
         self._new = False
         try:
-            write_weights(self._agent.policy, self._file)
+            write_weights(self._agent, self._file)
         except UserError as error:  # a full disk may be emptied
             self._new = True
             _LOG.warning("%s; trying again in %g s", error, _WRITE_EVERY_S)

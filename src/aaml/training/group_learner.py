@@ -59,7 +59,7 @@ class GroupLearner:
 
     def begin(self) -> bool:
         """Imitate the teacher, if there is one. What imitates, or goes on from a file, is a model already."""
-        config, network = self._config, self.policy.policy.network
+        config, network = self._config, self.policy.network
         if not config.imitates:
             return config.start is not None
         pieces = demonstrate(self._factory, config.teacher_name, config.seed, config.teacher_steps)
@@ -87,7 +87,7 @@ class GroupLearner:
         size = int(config.sizes[rng.integers(len(config.sizes))])
         longer = size / config.group.horizon_nodes
         n_step = ceil(agent.n_step * longer)
-        record = self._collector.play(self._rounds, size, agent.policy.network, n_step, generator, stop)
+        record = self._collector.play(self._rounds, size, agent.network, n_step, generator, stop)
         horizon = max(1.0, longer / max(1.0 - agent.config.gamma, 1e-6))
         left = max(0.0, 1.0 - step / max(config.steps, 1))
         for name, value in agent.learn_group(record, 1.0 - 1.0 / horizon, left, generator).items():
@@ -104,7 +104,7 @@ class GroupLearner:
 
     def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that the agent plays by its best choices, in the order of their seeds."""
-        return self._collector.evaluate(self.policy.policy.network, seeds, nodes, snapshot)
+        return self._collector.evaluate(self.policy.network, seeds, nodes, snapshot)
 
     def save(self, folder: RunFolder) -> Path:
         """Write the model files."""

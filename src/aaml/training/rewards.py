@@ -54,7 +54,7 @@ class Apprentice:
         """Learn all of the expert's choices; returns the loss and how many of the latest were the agent's already."""
         if not self._new:
             return {}
-        policy, latest = self.agent.policy, self._new[-_SHOWN:]
+        policy, latest = self.agent, self._new[-_SHOWN:]
         before = agreement(policy, latest)
         loss = self.agent.follow(self._pieces, self._passes)
         self._new = []
@@ -101,14 +101,14 @@ class RewardsLearner:
             raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
         loss = self.policy.follow(pieces, config.teacher_passes)
         shown = [step for piece in pieces for step in piece][-_SHOWN:]
-        facts = {"teacher": config.teacher_name, "loss": loss, "agreement": agreement(self.policy.policy, shown)}
+        facts = {"teacher": config.teacher_name, "loss": loss, "agreement": agreement(self.policy, shown)}
         self._writer.event("warm start", facts)
         return True
 
     def round(self, step: int, stop: Stop) -> int:  # noqa: ARG002  (a round is over in a moment)
         """Let every stream make some decisions, and learn from them."""
         made = 0
-        for stream, taken in self._streams.collect(self.policy.policy.weights(), self._chunk):
+        for stream, taken in self._streams.collect(self.policy.weights(), self._chunk):
             self._taught.observe(taken, stream)
             for name, value in self._taught.learn().items():
                 self._writer.scalar(name, value, step + made)

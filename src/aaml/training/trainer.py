@@ -80,7 +80,7 @@ def run_training(  # noqa: C901
         saved = folder.read_resume()
         if saved is None:
             if isinstance(config.agent, NetworkAgent):
-                folder.graph(network_graph(cast("NeuralAgent", learner.policy).policy.network))
+                folder.graph(network_graph(cast("NeuralAgent", learner.policy).network))
             if config.imitates and isinstance(config.agent, NetworkAgent):
                 bar.set_description(f"{name}: begin as {config.teacher_name}")
             validate(counts=learner.begin())

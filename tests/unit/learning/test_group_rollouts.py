@@ -75,7 +75,7 @@ def test_a_model_from_before_features_were_added_sees_those_that_it_knows(make, 
     agent = make_agent(AGENTS[name], like=old, seed=3)
     agent.save(str(tmp_path), "old")
     observation = make.random(6, 1)
-    before = agent.policy.preferences(observation)
+    before = agent.preferences(observation)
     pairs, nodes = observation.pairs.copy(), observation.nodes.copy()
     pairs[:, 16:], nodes[:, 16:] = 9.0, 9.0
     other = dataclasses.replace(observation, pairs=pairs, nodes=nodes)
@@ -90,7 +90,7 @@ def test_a_model_from_before_features_were_added_sees_those_that_it_knows(make, 
 @pytest.mark.parametrize("name", ALL)
 def test_a_share_of_the_choices_is_sampled_and_none_is_infeasible(make, name):
     batch = stars([make.random(6, seed, feasible=0.5) for seed in range(400)])
-    network = group_agent(name).policy.network
+    network = group_agent(name).network
     choice = choose(network, batch, 0.25, torch.Generator().manual_seed(0))
     rows = torch.arange(len(batch))
     assert batch.mask[rows, choice.action].all()
@@ -104,7 +104,7 @@ def test_a_share_of_the_choices_is_sampled_and_none_is_infeasible(make, name):
 
 def agreed(agent, batch, teacher):
     """The share of choices that are the teacher's."""
-    return float((best(agent.policy.network, batch) == teacher).float().mean())
+    return float((best(agent.network, batch) == teacher).float().mean())
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -116,10 +116,10 @@ def test_an_imitator_chooses_as_its_teacher_and_an_actor_stays_open(make, name):
     agent.imitate(shown, 40)
     assert agreed(agent, batch, teacher) > max(before, 0.9)
     if name.startswith("ac"):
-        fit_temperature(agent.policy.network, shown)
+        fit_temperature(agent.network, shown)
         assert agreed(agent, batch, teacher) > 0.9
         with torch.inference_mode():
-            logits = agent.policy.network(batch)
+            logits = agent.network(batch)
         assert entropy(logits, batch.mask).mean() / batch.mask.sum(dim=1).log().mean() > 0.5
 
 
@@ -143,7 +143,7 @@ def test_an_imitator_of_one_cluster_size_does_not_forget_another(make, name):
 def test_an_actor_may_begin_as_a_heuristic_exactly(make, name):
     batch = stars([make.random(5, seed) for seed in range(200)])
     rule = (batch.pairs[:, :, 1] + batch.pairs[:, :, 2]).masked_fill(~batch.mask, 9.0).argmin(dim=1)
-    network = group_agent(name).policy.network
+    network = group_agent(name).network
     init_from(network, {"cpu_after": -1.0, "memory_after": -1.0})
     fit_temperature(network, [Demonstration(batch, rule)])
     assert (best(network, batch) == rule).all()
@@ -160,7 +160,7 @@ class Bandit:
 
     def played(self):
         """A round of which every choice is sampled."""
-        choice = choose(self.agent.policy.network, self.batch, 1.0, self.generator)
+        choice = choose(self.agent.network, self.batch, 1.0, self.generator)
         worth = -self.batch.pairs[torch.arange(len(self.batch)), choice.action, 1]
         if self.agent.name.startswith("ac"):
             log_prob = select(choice.log_prob, choice.action)
@@ -182,7 +182,7 @@ class Bandit:
 
     def worth(self):
         """What the best choices are worth on average, and what is the most."""
-        taken = best(self.agent.policy.network, self.batch)
+        taken = best(self.agent.network, self.batch)
         most = self.batch.pairs[:, :, 1].masked_fill(~self.batch.mask, 9.0).min(dim=1).values
         return float(-self.batch.pairs[torch.arange(len(taken)), taken, 1].mean()), float(-most.mean())
 
@@ -207,7 +207,7 @@ def test_a_dqn_acts_by_a_running_average_of_its_weights(make):
         return torch.nn.utils.parameters_to_vector(network.parameters()).detach().clone()
 
     before = weights(algorithm.average)
-    assert agent.policy.network is algorithm.average is algorithm.target
+    assert agent.network is algorithm.average is algorithm.target
     Bandit(agent, stars([make.random(5, seed) for seed in range(200)])).learn(follow=0.01)
     moved, learned = weights(algorithm.average) - before, weights(algorithm.network) - before
     assert 0.001 < float(moved.norm() / learned.norm()) < 0.02
@@ -258,7 +258,7 @@ def test_a_dqn_believes_its_own_estimate_of_what_follows(make):
     for number in range(10):
         agent.algorithm.learn(rounds, 32, 50, generator, follow=9.0 / (9.0 + number) / 50)
     with torch.inference_mode():
-        q = agent.policy.network(stars([first, second]))
+        q = agent.network(stars([first, second]))
     np.testing.assert_allclose(q[0].numpy(), 0.5, atol=0.1)
     np.testing.assert_allclose(q[1].numpy(), 1.0, atol=0.1)
 

@@ -95,7 +95,7 @@ def test_an_actor_that_scores_some_nodes_learns_to_take_the_best_of_them(make):
             Transition(now, decision.node_index, reward, following, truncated=number % 10 == 9, info=decision.info)
         )
         agent.learn()
-    assert np.corrcoef(agent.policy.preferences(unseen), unseen.pairs[:, 3])[0, 1] < -0.5
+    assert np.corrcoef(agent.preferences(unseen), unseen.pairs[:, 3])[0, 1] < -0.5
 
 
 def test_who_cannot_score_some_nodes_says_so():
@@ -109,15 +109,15 @@ def test_who_cannot_score_some_nodes_says_so():
 @pytest.mark.parametrize("kind", LIVE)
 def test_learning_changes_the_weights_and_a_frozen_agent_stays(make, kind):
     agent = make_agent(quick(kind), seed=1)
-    before = [p.clone() for p in agent.policy.network.parameters()]
+    before = [p.clone() for p in agent.network.parameters()]
     train(agent, make, 0, 40)
-    assert any(not torch.equal(a, b) for a, b in zip(before, agent.policy.network.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, agent.network.parameters(), strict=True))
     assert agent.updates > 0
     frozen = make_agent(quick(kind), seed=1)
     frozen.learning = False
-    before = [p.clone() for p in frozen.policy.network.parameters()]
+    before = [p.clone() for p in frozen.network.parameters()]
     actions = train(frozen, make, 0, 40)
-    assert all(torch.equal(a, b) for a, b in zip(before, frozen.policy.network.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, frozen.network.parameters(), strict=True))
     assert actions == train(frozen, make, 0, 40)
 
 
@@ -149,7 +149,7 @@ def test_a_saved_agent_comes_back_and_chooses_the_same(make, kind, tmp_path):
         assert (other.name, other.decisions, other.updates) == (kind, agent.decisions, agent.updates)
         for i in range(20):
             observation = make.random(15, 500 + i)
-            assert other.policy.greedy(observation) == agent.policy.greedy(observation)
+            assert other.greedy(observation) == agent.greedy(observation)
 
 
 @pytest.mark.parametrize("kind", LIVE)
@@ -161,7 +161,7 @@ def test_an_agent_goes_on_from_its_state_to_the_last_bit(make, kind):
     twin = make_agent(quick(kind), seed=99)
     twin.restore(state)
     assert train(whole, make, 60, 120) == train(twin, make, 60, 120)
-    for mine, theirs in zip(whole.policy.network.parameters(), twin.policy.network.parameters(), strict=True):
+    for mine, theirs in zip(whole.network.parameters(), twin.network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 
 
@@ -230,13 +230,13 @@ def test_settings_out_of_range_are_named(field, value):
 def test_a_reward_that_is_no_number_is_refused_and_leaves_the_agent_as_it_was(make, kind, reward):
     agent = make_agent(quick(kind), seed=1)
     train(agent, make, 0, 20)
-    before, decisions = [p.clone() for p in agent.policy.network.parameters()], agent.decisions
+    before, decisions = [p.clone() for p in agent.network.parameters()], agent.decisions
     with pytest.raises(UserError, match=rf"reward: {reward} is not accepted; expected a finite number"):
         agent.observe(Transition(make.random(8, 1), 0, reward, make.random(8, 2)))
     assert agent.decisions == decisions
-    assert all(torch.equal(a, b) for a, b in zip(before, agent.policy.network.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, agent.network.parameters(), strict=True))
     train(agent, make, 20, 40)
-    assert all(torch.isfinite(p).all() for p in agent.policy.network.parameters())
+    assert all(torch.isfinite(p).all() for p in agent.network.parameters())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -36,6 +36,6 @@ def test_a_shipped_model_is_the_same_policy_to_act_and_to_learn(path):
     policy, agent = load_network_policy(path), load_agent(path)
     assert agent.name == policy.name
     if not path.name.startswith("Critic"):
-        for one, other in zip(policy.network.parameters(), agent.policy.network.parameters(), strict=True):
+        for one, other in zip(policy.network.parameters(), agent.network.parameters(), strict=True):
             assert torch.equal(one, other)
     assert agent.config.learning_rate > 0.0

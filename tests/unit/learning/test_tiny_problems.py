@@ -95,9 +95,9 @@ def test_imitation_finds_the_teachers_rule(make):
               (make.random(20, 9000 + i) for i in range(100))]  # fmt: skip
     for config in (DQN, dataclasses.replace(ACTOR_CRITIC, encoder="gnn")):
         agent = make_agent(dataclasses.replace(config, batch_size=32, gamma=0.0), seed=0)
-        assert agreement(agent.policy, unseen) < 0.5
+        assert agreement(agent, unseen) < 0.5
         agent.follow(pieces, passes=30)
-        assert agreement(agent.policy, unseen) > 0.55
+        assert agreement(agent, unseen) > 0.55
 
 
 def test_an_update_ends_early_beyond_the_target_kl(make):

@@ -54,7 +54,7 @@ def vector(weights):
 
 def acting_weights(agent):
     """The parameters that an agent acts by."""
-    return vector(agent.policy.weights())
+    return vector(agent.weights())
 
 
 def workload(count=60):
@@ -514,7 +514,7 @@ def test_what_comes_back_has_a_bound_where_nothing_is_decided(monkeypatch):
 
         def update(self):
             made.append(len(made))
-            return Update(1, len(made), weights=agent.policy.weights(), scalars={"update": float(len(made))})
+            return Update(1, len(made), weights=agent.weights(), scalars={"update": float(len(made))})
 
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", Prompt)
     with AsynchronousLearner(agent) as learner:

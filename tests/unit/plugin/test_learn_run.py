@@ -100,7 +100,7 @@ def test_each_agent_learns_from_the_choices_and_hands_its_weights_over(learner, 
     assert weights.read_bytes() != first[0]
     saved = load_agent(tmp_path / "models" / model)
     assert (saved.decisions, saved.name) == (60, agent.name)
-    mine, theirs = saved.policy.weights()["network"], run.agent.policy.weights()["network"]
+    mine, theirs = saved.weights()["network"], run.agent.weights()["network"]
     assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
     name = f"{agent.name}_inside"
     assert list((tmp_path / "tlogs" / name).glob("events.*"))
@@ -131,9 +131,7 @@ def test_a_learner_that_starts_again_goes_on_from_what_it_kept_beside_the_weight
     first._plugin.close()
     again = learner(agent)  # no model is named, though weights are there
     assert again.agent.updates == first.agent.updates > 0
-    for mine, theirs in zip(
-        again.agent.policy.network.parameters(), first.agent.policy.network.parameters(), strict=True
-    ):
+    for mine, theirs in zip(again.agent.network.parameters(), first.agent.network.parameters(), strict=True):
         np.testing.assert_array_equal(mine.detach().numpy(), theirs.detach().numpy())
     assert "which an earlier start kept" not in caplog.text
     learn(again, 1, lambda: play_plugin(again._plugin.where, weights, 1, first=60))

@@ -57,10 +57,10 @@ def test_an_apprentice_comes_to_choose_as_the_expert_does(agent):
     shown = [step for piece in pieces for step in piece]
     for step in shown:
         apprentice.observe(step)
-    before = agreement(apprentice.agent.policy, shown)
+    before = agreement(apprentice.agent, shown)
     facts = apprentice.flush()
     assert facts["Expert/Agreed before"] == before < 0.8
-    assert facts["Expert/Agreed after"] == agreement(apprentice.agent.policy, shown) > 0.85
+    assert facts["Expert/Agreed after"] == agreement(apprentice.agent, shown) > 0.85
     assert apprentice.flush() == {}  # nothing new
 
 
