@@ -204,9 +204,9 @@ class JsonLines:
     buffered: `flush` or `close` puts them on disk.
     """
 
-    def __init__(self, path: Path, *, field: str = "") -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = LineFile(path, field=field)
+        self._file = LineFile(path)
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
 
     def write(self, content: Mapping[str, object]) -> None:

@@ -1,10 +1,5 @@
 """The curves of a scheduling run, and one event for each decision and each bind."""
 
-from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
-
 from aaml.cluster.metrics import usage
 from aaml.scheduling.curves import ACTIONS, CLUSTER_VARIANCE, CUMULATIVE_REWARD
 from aaml.scheduling.observation import Context
@@ -94,19 +89,3 @@ class Curves(Observer):
         if self._nodes:
             self._writer.histogram(ACTIONS, [float(node_index) for node_index in self._nodes], self.step)
             self._nodes.clear()
-
-
-class AgentCurves(RunWriter):
-    """Passes on what an agent records, except the cumulative reward, which `Curves` has for every decision."""
-
-    def __init__(self, writer: RunWriter) -> None:
-        self._writer = writer
-
-    def scalar(self, name: str, value: float, step: int) -> None:
-        """Record one point of a curve."""
-        if name != CUMULATIVE_REWARD:
-            self._writer.scalar(name, value, step)
-
-    def histogram(self, name: str, values: npt.NDArray[np.float64] | Sequence[float], step: int) -> None:
-        """Record a distribution."""
-        self._writer.histogram(name, values, step)

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -91,15 +90,11 @@ class Lenient(RunWriter):
         self._works = False
 
 
-class JsonLinesWriter(RunWriter):
+class JsonLinesWriter(JsonLines, RunWriter):
     """One JSON object a line: {"time": unix seconds, "kind": ..., ...}; scalars and histograms too.
 
     A number that JSON cannot write (NaN, infinity) becomes null.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lines = JsonLines(path)
 
     def scalar(self, name: str, value: float, step: int) -> None:
         """Write {"kind": "scalar", "name", "value", "step"}."""
@@ -111,12 +106,4 @@ class JsonLinesWriter(RunWriter):
 
     def event(self, kind: str, fields: Mapping[str, object]) -> None:
         """Write one line."""
-        self._lines.write({"time": time.time(), "kind": kind, **fields})
-
-    def flush(self) -> None:
-        """Write out what is buffered."""
-        self._lines.flush()
-
-    def close(self) -> None:
-        """Write out what is buffered and close the file."""
-        self._lines.close()
+        self.write({"time": time.time(), "kind": kind, **fields})
