@@ -197,47 +197,29 @@ def _write_all(descriptor: int, content: bytes) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-class JsonLines:
-    """Appends one JSON object a line to a file (`LineFile`).
+class JsonLines(LineFile):
+    """Appends one JSON object a line to a file.
 
-    NumPy's values are written as plain ones; a number that JSON does not know (NaN, infinity) becomes null. Lines are
-    buffered: `flush` or `close` puts them on disk.
+    NumPy's values are written as plain ones; a number that JSON does not know (NaN, infinity) becomes null.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = LineFile(path)
-        self._encoder = msgspec.json.Encoder(enc_hook=_plain)
-
-    def write(self, content: Mapping[str, object]) -> None:
+    def add(self, content: Mapping[str, object]) -> None:
         """Write one line."""
-        self._file.write(self._encoder.encode(content) + b"\n")
-
-    def flush(self) -> None:
-        """Put on disk what is buffered."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Put on disk what is buffered and close the file."""
-        self._file.close()
+        self.write(msgspec.json.encode(content, enc_hook=_plain) + b"\n")
 
 
-class RowWriter:
+class RowWriter(LineFile):
     """Writes a new CSV file row by row, each on disk at once: a run that is interrupted keeps what it did."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path, self._columns = path, columns
+        self._columns = columns
         write_text(path, _csv([columns]))
-        self._file = LineFile(path)
+        super().__init__(path)
 
-    def write(self, row: Mapping[str, object]) -> None:
+    def add(self, row: Mapping[str, object]) -> None:
         """Write one row; every column has a value. Raises `UserError` where it cannot be written."""
-        self._file.write(_csv([[row[name] for name in self._columns]]).encode())
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self.write(_csv([[row[name] for name in self._columns]]).encode())
+        self.flush()
 
 
 def append_row(path: Path, row: Mapping[str, object]) -> None:

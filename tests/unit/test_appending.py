@@ -34,7 +34,7 @@ def a_row(path: Path, number: int) -> None:
 
 def a_line(path: Path, number: int) -> None:
     lines = JsonLines(path)
-    lines.write({"number": number, "text": "x" * 20})
+    lines.add({"number": number, "text": "x" * 20})
     lines.close()
 
 
@@ -108,9 +108,9 @@ def test_a_full_disk_is_a_line_and_leaves_what_was_there(append: Append, read: R
 def test_a_table_on_a_full_disk_ends_in_a_line_and_holds_whole_rows(tmp_path: Path) -> None:
     table = RowWriter(tmp_path / "table.csv", ["number", "text"])
     for number in range(3):
-        table.write({"number": number, "text": "x" * 20})
+        table.add({"number": number, "text": "x" * 20})
     with disk_of(100), pytest.raises(UserError, match=r"table\.csv: cannot be written: File too large$"):
-        table.write({"number": 3, "text": "x" * 20})
+        table.add({"number": 3, "text": "x" * 20})
     table.close()
     assert rows(table.path) == [0, 1, 2]  # 12 + 3 * 23 bytes
 
@@ -121,7 +121,7 @@ def test_two_processes_that_append_keep_each_others_lines(tmp_path: Path) -> Non
         "import sys; from pathlib import Path; from aaml.files import JsonLines\n"
         "lines = JsonLines(Path(sys.argv[1]))\n"
         "for number in range(300):\n"
-        "    lines.write({'who': sys.argv[2], 'number': number, 'text': 'x' * 5000}); lines.flush()\n"
+        "    lines.add({'who': sys.argv[2], 'number': number, 'text': 'x' * 5000}); lines.flush()\n"
     )
     path = tmp_path / "log.jsonl"
     both = [subprocess.Popen([sys.executable, "-c", program, str(path), who]) for who in "ab"]

@@ -41,14 +41,14 @@ def test_json_lines_go_on_and_hold_what_numpy_computes(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "log.jsonl"
     for content in ({"mean": np.float64(0.5), "row": np.arange(2)}, {"mean": float("nan")}):
         lines = JsonLines(path)
-        lines.write(content)
+        lines.add(content)
         lines.close()
     assert path.read_text() == '{"mean":0.5,"row":[0,1]}\n{"mean":null}\n'
 
 
 def test_rows_are_on_disk_as_soon_as_they_are_written(tmp_path: Path) -> None:
     rows = RowWriter(tmp_path / "deep" / "out.csv", ["a", "b"])
-    rows.write({"b": "x, y", "a": 1})
+    rows.add({"b": "x, y", "a": 1})
     assert rows.path.read_text() == 'a,b\n1,"x, y"\n'
     rows.close()
 

@@ -169,7 +169,7 @@ def note_looks(
     with closing(JsonLines(folder / LOOKS)) as lines:
         for task, nodes, episodes in kinds:
             about = {"task": task, "nodes": nodes, "first_seed": first_seed, "episodes": episodes}
-            lines.write({"time_s": time.time(), "formula": text, **about})
+            lines.add({"time_s": time.time(), "formula": text, **about})
     return looks(folder)
 
 

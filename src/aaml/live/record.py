@@ -149,12 +149,12 @@ class SchedulerRecord(_Record):
         return path
 
 
-class PlacementTable:
-    """Evaluates each placement of one scheduler and writes it as a row (`aaml.telemetry.recording`)."""
+class PlacementTable(RecordingWriter):
+    """Evaluates each placement of one scheduler and writes it as a row."""
 
     def __init__(self, path: Path, scheduler_name: str, reward: "Reward", max_pods: int | None = None) -> None:
+        super().__init__(path)
         self._scheduler_name, self._reward, self._max_pods = scheduler_name, reward, max_pods
-        self._writer = RecordingWriter(path)
         self._follower = Follower()
         self._seen = 0
 
@@ -162,16 +162,6 @@ class PlacementTable:
     def full(self) -> bool:
         """Whether there are as many placements as wanted."""
         return self._max_pods is not None and self._seen >= self._max_pods
-
-    @property
-    def written(self) -> int:
-        """How many rows there are."""
-        return self._writer.written
-
-    @property
-    def skipped(self) -> int:
-        """How many placements were left out, on nodes that came after the first one."""
-        return self._writer.skipped
 
     def take(self, event: "AnyEvent") -> None:
         """Handle an event; a placement is evaluated by the states just before and just after it."""
@@ -184,7 +174,7 @@ class PlacementTable:
         self._reward.before(context)
         self._follower.apply(event)
         node_name = state.placements[pod.uid].node_name
-        self._writer.placed(state, pod, node_name, self._reward.after(context, state.index[node_name]))
+        self.placed(state, pod, node_name, self._reward.after(context, state.index[node_name]))
         self._seen += 1
 
     def take_all(self, events: "Iterable[AnyEvent]") -> None:
@@ -192,7 +182,3 @@ class PlacementTable:
         for event in events:
             self.take(event)
         self.close()
-
-    def close(self) -> None:
-        """Close the file; nothing is left behind when nothing was placed."""
-        self._writer.close()

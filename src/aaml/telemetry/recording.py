@@ -102,7 +102,7 @@ class RecordingWriter:
         sizes = RowWriter(nodes_path(self.path), NODE_COLUMNS)
         for name in self._names:
             node = state.nodes[state.index[name]]
-            sizes.write(
+            sizes.add(
                 {
                     "name": name,
                     "cpu": format_cpu(node.allocatable.get(CPU, 0)),
@@ -119,7 +119,7 @@ class RecordingWriter:
             return
         owner, row = self._waiting
         done = int(next_owner is None or next_owner != owner)
-        self._table.write({**row, "done": done})
+        self._table.add({**row, "done": done})
         self.written += 1
         self._waiting = None
 

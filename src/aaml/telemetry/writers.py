@@ -106,4 +106,4 @@ class JsonLinesWriter(JsonLines, RunWriter):
 
     def event(self, kind: str, fields: Mapping[str, object]) -> None:
         """Write one line."""
-        self.write({"time": time.time(), "kind": kind, **fields})
+        self.add({"time": time.time(), "kind": kind, **fields})

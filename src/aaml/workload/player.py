@@ -222,7 +222,7 @@ class WorkloadPlayer:
         for deployment in wave:
             self._alive[deployment.name] = deployment
             if self._writer is not None:
-                self._writer.write(deployment.row("create"))
+                self._writer.add(deployment.row("create"))
         current.deployments += len(wave)
         pods = sum(deployment.pod_count for deployment in wave)
         current.pods += pods
@@ -271,7 +271,7 @@ class WorkloadPlayer:
         for name in names:
             deployment = self._alive.pop(name)
             if self._writer is not None:
-                self._writer.write(deployment.row("delete"))
+                self._writer.add(deployment.row("delete"))
 
     def _reached(self) -> str:
         load, settings = self._sink.load(), self._settings

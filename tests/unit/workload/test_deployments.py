@@ -72,8 +72,8 @@ def test_a_file_that_was_written_plays_back_the_same(tmp_path):
     drawn = draw(30, shapes=[DeploymentShape(lifetime_s=(1.0, 99.0)), DeploymentShape(name="b", limit_factor=0.0)])
     writer = RowWriter(tmp_path / "data.csv", COLUMNS)
     for deployment in drawn:
-        writer.write(deployment.row("create"))
-    writer.write(drawn[3].row("delete"))
+        writer.add(deployment.row("create"))
+    writer.add(drawn[3].row("delete"))
     writer.close()
     steps = read_deployments(tmp_path / "data.csv")
     assert [deployment for deployment, action in steps if action == "create"] == drawn
