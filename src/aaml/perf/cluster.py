@@ -6,7 +6,6 @@ Nothing else changes objects, as in the benchmark's own setting: no kubelet runs
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
@@ -77,9 +76,7 @@ class PerfCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         self.api.close()
         self.cluster.down()

@@ -1,7 +1,6 @@
 """Probes and metrics of a scheduler process: /healthz, /readyz and /metrics, answered from a thread of their own."""
 
 from collections.abc import Callable, Collection
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from starlette.applications import Starlette
@@ -67,9 +66,7 @@ class HealthServer:
         self._thread = threads.start(lambda: self._server.run(sockets=[self._listener]), "health", threads.end_process)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(5.0)

@@ -6,12 +6,10 @@ depend on the seed and the number of the round alone, so that an interrupted tra
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aaml.errors import bad_value
 from aaml.learning.agents import first_agent
 from aaml.learning.algorithms.imitation import fit_temperature, init_from
 from aaml.learning.group_rollouts import (
@@ -22,12 +20,14 @@ from aaml.learning.group_rollouts import (
 )
 from aaml.learning.policy import single_threaded
 from aaml.scheduling.ports import RunWriter
-from aaml.training.learner import Stop
+from aaml.training.learner import Learner, Stop
 from aaml.training.lockstep import LockstepCollector
 from aaml.training.rollouts import EnvFactory, demonstrate
-from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Snapshot
+
+if TYPE_CHECKING:
+    from aaml.learning.agent import NeuralAgent
 
 _BEGIN: Mapping[str, Mapping[str, float]] = {
     "least-variance": {"cpu_growth_scaled": -1.0, "memory_growth_scaled": -1.0},
@@ -37,14 +37,14 @@ _BEGIN: Mapping[str, Mapping[str, float]] = {
 """Heuristics that an actor is by a weighted sum of features: it begins as one instead of imitating it."""
 
 
-class GroupLearner:
-    """One of the four agents, learning in rounds (`aaml.training.learner.Learner`)."""
+class GroupLearner(Learner):
+    """One of the four agents, learning in rounds."""
 
     def __init__(self, config: TrainConfig, factory: EnvFactory, writer: RunWriter) -> None:
         config.check_method()
         check_device(config.device)
         single_threaded()
-        self.policy = first_agent(
+        self.policy: NeuralAgent = first_agent(
             config.network,
             config.begins_with,
             observation_spec=factory.observation_spec,
@@ -63,8 +63,6 @@ class GroupLearner:
         if not config.imitates:
             return config.start is not None
         pieces = demonstrate(self._factory, config.teacher_name, config.seed, config.teacher_steps)
-        if not pieces:
-            raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
         shown = demonstrations([step for piece in pieces for step in piece], config.device)
         facts: dict[str, float | str] = {"teacher": config.teacher_name}
         acts = network.spec.head == "actor"
@@ -105,10 +103,6 @@ class GroupLearner:
     def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> list[Mapping[str, float]]:
         """Return the metrics of episodes that the agent plays by its best choices, in the order of their seeds."""
         return self._collector.evaluate(self.policy.network, seeds, nodes, snapshot)
-
-    def save(self, folder: RunFolder) -> Path:
-        """Write the model files."""
-        return Path(self.policy.save(str(folder.models), folder.stem)[0])
 
     def state(self) -> dict[str, Any]:
         """Return what learning goes on from."""

@@ -1,7 +1,7 @@
 """Training a linear scorer by the cross-entropy method: a generation a round, evaluated on the same episodes."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ from aaml.scheduling.queue_sort import QueueSort
 from aaml.study.samplers import CrossEntropy
 from aaml.study.trial import Trial
 from aaml.training import compilable
-from aaml.training.learner import Stop, draw_episode
+from aaml.training.learner import Learner, Stop, draw_episode
 from aaml.training.rollouts import TRAINING_SEEDS, EnvFactory
 from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Snapshot, by_playing
 
 _SORT_SCALES = np.array([1000.0, 1000.0, 1000.0, 1.0, 10.0])  # what brings a queue sort's numbers to unit size
 _EPISODES = 256  # of each size, that generations are evaluated on
@@ -32,7 +31,7 @@ Evaluator = Callable[[LinearPolicy], tuple[float, int]]
 """Scorer -> (value, lower is better; decisions that it took)."""
 
 
-class LinearLearner:
+class LinearLearner(Learner):
     """Evaluates a generation of scorers a round on the same episodes, by the task's metric.
 
     Episodes of plain pods run in compiled code (`aaml.episodes.flow`), a generation on `envs` of the largest size
@@ -66,23 +65,7 @@ class LinearLearner:
             population=linear.population, elite=linear.elite, deviation=linear.deviation, rng=self._rng,
         )  # fmt: skip
         self._average = self._search.mean.copy()
-
-    @property
-    def policy(self) -> LinearPolicy:
-        """The average of the search distribution's means."""
-        return self._policy(self._average)
-
-    def begin(self) -> bool:
-        """Begin from nothing, which is no model."""
-        return False
-
-    def settle(self) -> Mapping[str, float]:
-        """Return nothing: every round is learned from at once."""
-        return {}
-
-    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
-        """Play episodes one after the other."""
-        return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
+        self.policy: LinearPolicy = self._policy(self._average)
 
     def round(self, step: int, stop: Stop) -> int:
         """Evaluate one generation."""
@@ -104,6 +87,7 @@ class LinearLearner:
             raise
         self._search.tell(trials)
         self._average += (1.0 - self._keep) * (self._search.mean - self._average)
+        self.policy = self._policy(self._average)
         self._writer.scalar(SEARCH_DEVIATION, float(self._search.deviation.mean()), step + decisions)
         return decisions
 
@@ -165,6 +149,7 @@ class LinearLearner:
         """Continue from what `state` returned."""
         self._search.restore(state["search"])
         self._average = np.array(state["average"], dtype=np.float64)
+        self.policy = self._policy(self._average)
         self._rng.bit_generator.state = json.loads(state["rng"])
 
 

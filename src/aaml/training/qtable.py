@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,17 +16,16 @@ from aaml.policies.fragment_meter import FragmentMeter
 from aaml.scheduling.loop import SchedulingLoop, whole_run
 from aaml.scheduling.ports import RunWriter, Step
 from aaml.sim.task_episodes import TaskEpisodes
-from aaml.training.learner import Stop, draw_episode
+from aaml.training.learner import Learner, Stop, draw_episode
 from aaml.training.lockstep import evaluate_in_lockstep
 from aaml.training.rollouts import EnvFactory
-from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.validation import Snapshot, by_playing
 
 _CURVE_EVERY = 200
 
 
-class QTableLearner:
+class QTableLearner(Learner):
     """Updates the table after every decision; a round is an episode, or one of each cluster in lockstep.
 
     Episodes are compiled where they can be (`TrainConfig.resolved_method`). Others, with a reward of one's own for
@@ -41,7 +39,7 @@ class QTableLearner:
         asked: Literal["emptiest", "fullest"] = (
             "fullest" if (config.reward or factory.task.reward) == "compress" else "emptiest"
         )
-        self.policy = QTableAgent(
+        self.policy: QTableAgent = QTableAgent(
             replace(table, takes=table.takes or asked), observation_spec=factory.observation_spec, seed=config.seed
         )
         self._sizes, self._factory, self._writer = config.sizes, factory, writer
@@ -50,14 +48,6 @@ class QTableLearner:
         self._episodes = TaskEpisodes(factory.task, config.pods, config.trace)
         self._drawn: list[tuple[int, int]] = []
         self._batch = self._open(lambda row, _: self._plan(*self._drawn[row]), config.envs) if self._compiled else None
-
-    def begin(self) -> bool:
-        """Begin from nothing, which is no model."""
-        return False
-
-    def settle(self) -> Mapping[str, float]:
-        """Return nothing: every round is learned from at once."""
-        return {}
 
     def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
         """Play episodes by the best choices, all at once where they are compiled."""
@@ -129,10 +119,6 @@ class QTableLearner:
     def _look(self, batch: BatchedEnv) -> list[BinnedState]:
         seen = batch.seen
         return self.policy.look(seen.nodes, seen.pod, seen.mask, batch.nodes.tolist())
-
-    def save(self, folder: RunFolder) -> Path:
-        """Write the table."""
-        return Path(self.policy.save(str(folder.models), folder.stem)[0])
 
     def state(self) -> dict[str, Any]:
         """Return the table and both generators."""

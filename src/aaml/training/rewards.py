@@ -1,11 +1,9 @@
 """Learning one decision at a time from streams of simulated episodes: by their rewards, or what an expert chooses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from aaml.errors import bad_value
 from aaml.learning.agent import NeuralAgent
 from aaml.learning.agents import agreement, first_agent
 from aaml.learning.policy import single_threaded
@@ -13,11 +11,9 @@ from aaml.learning.storage import Experience, pack, unpack
 from aaml.scheduling.curves import AGREED_AFTER, AGREED_BEFORE, VALUE_LOSS
 from aaml.scheduling.ports import RunWriter, Transition
 from aaml.training.collectors import Collector
-from aaml.training.learner import Stop
+from aaml.training.learner import Learner, Stop
 from aaml.training.rollouts import EnvFactory, demonstrate
-from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
-from aaml.training.validation import Snapshot, by_playing
 
 _SHOWN = 500  # decisions that an agreement is measured on
 
@@ -77,8 +73,8 @@ class Apprentice:
         self._pieces = [[_transition(next(steps)) for _ in range(length)] for length in state["lengths"]]
 
 
-class RewardsLearner:
-    """One of the four agents, learning from streams (`aaml.training.learner.Learner`)."""
+class RewardsLearner(Learner):
+    """One of the four agents, learning from streams."""
 
     def __init__(self, config: TrainConfig, factory: EnvFactory, writer: RunWriter, streams: Collector) -> None:
         single_threaded()
@@ -97,8 +93,6 @@ class RewardsLearner:
         if not config.imitates:
             return config.start is not None
         pieces = demonstrate(self._factory, config.teacher_name, config.seed, config.teacher_steps)
-        if not pieces:
-            raise bad_value("teacher_steps", config.teacher_steps, "enough decisions for an episode, or 0")
         loss = self.policy.follow(pieces, config.teacher_passes)
         shown = [step for piece in pieces for step in piece][-_SHOWN:]
         facts = {"teacher": config.teacher_name, "loss": loss, "agreement": agreement(self.policy, shown)}
@@ -121,14 +115,6 @@ class RewardsLearner:
         self._streams.cut()
         self._taught.cut()
         return scalars
-
-    def evaluate(self, seeds: Sequence[int], nodes: int, snapshot: Snapshot | None) -> Sequence[Mapping[str, float]]:
-        """Play episodes one after the other."""
-        return by_playing(self._factory, self.policy, seeds, nodes, snapshot)
-
-    def save(self, folder: RunFolder) -> Path:
-        """Write the model files."""
-        return Path(self.policy.save(str(folder.models), folder.stem)[0])
 
     def state(self) -> dict[str, Any]:
         """Return what learning goes on from."""

@@ -207,7 +207,10 @@ def _observation(context: Context) -> Observation:
 
 
 def demonstrate(factory: EnvFactory, teacher: str, seed: int, steps: int) -> list[list[Transition]]:
-    """Let a policy (a name or a model file) make about `steps` decisions; returns its episodes."""
+    """Let a policy (a name or a model file) make about `steps` decisions; returns its episodes.
+
+    Raises `UserError` where these are too few for one.
+    """
     stream = Stream(factory, seed, index=1 << 20)  # an index that no learning stream has
     policy = factory.policy(teacher, seed)
     pieces: list[list[Transition]] = [[]]
@@ -216,4 +219,6 @@ def demonstrate(factory: EnvFactory, teacher: str, seed: int, steps: int) -> lis
             pieces[-1].append(step)
             if step.terminated or step.truncated:
                 pieces.append([])
-    return [piece for piece in pieces if len(piece) > 1]
+    if not (whole := [piece for piece in pieces if len(piece) > 1]):
+        raise bad_value("teacher_steps", steps, "enough decisions for an episode, or 0")
+    return whole

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from aaml.errors import UserError, bad_value
@@ -87,9 +86,7 @@ class TraceWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _part(self) -> FileIO:
