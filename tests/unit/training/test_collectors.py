@@ -77,7 +77,7 @@ class Pool:
 def test_lost_workers_leave_no_trace_in_the_experience():
     pool = Pool()
     here, dealt = LocalCollector(SETTING, ACTOR, 7, range(4)), Collector(pool, SETTING, ACTOR, 7, 4)
-    weights = make_agent(LIVE["dqn"], observation_spec=ObservationSpec(2), seed=5).policy.weights()
+    weights = make_agent(LIVE["dqn"], observation_spec=ObservationSpec(2), seed=5).weights()
     losing = itertools.cycle(pool.kept)
 
     def both(call):
@@ -102,7 +102,7 @@ def test_a_mistake_is_raised_as_it_was():
 
 
 def test_a_killed_process_is_replaced():
-    weights = make_agent(LIVE["dqn"], observation_spec=ObservationSpec(2), seed=5).policy.weights()
+    weights = make_agent(LIVE["dqn"], observation_spec=ObservationSpec(2), seed=5).weights()
     with collector(SETTING, ACTOR, 7, 2) as here, collector(SETTING, ACTOR, 7, 2, workers="2") as there:
         assert_same(here.collect(weights, 20), there.collect(weights, 20))
         victim, _ = multiprocessing.active_children()

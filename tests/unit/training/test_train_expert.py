@@ -69,7 +69,7 @@ def test_the_agent_itself_may_go_on_after_a_candidate():
     assert config.actor.rollout == ""
     assert small().actor.rollout == "least-variance"
     collector = LocalCollector(config.env_config, config.actor, 0, range(1))
-    weights = make_agent(config.network, observation_spec=ObservationSpec(2), seed=0).policy.weights()
+    weights = make_agent(config.network, observation_spec=ObservationSpec(2), seed=0).weights()
     steps = collector.collect(weights, 6)
     again = LocalCollector(config.env_config, config.actor, 0, range(1)).collect(weights, 6)
     assert [step.action for _, step in steps] == [step.action for _, step in again]
