@@ -1,12 +1,11 @@
 """Islands: populations of formulas that breed by themselves, and give their best away now and then; a sampler."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution
 
 from aaml.evolve.cases import training
 from aaml.evolve.grammar import Grammar, rounded
@@ -18,7 +17,7 @@ from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse, to_text
 from aaml.study.pareto import fronts, survivors
 from aaml.study.samplers import CmaEs, FloatArray
-from aaml.study.trial import Trial
+from aaml.study.trial import Sampler, Trial
 
 _TUNING_GENERATIONS, _TUNING_POPULATION = 4, 6
 _DEVIATION = 0.3  # of a constant, relative to it
@@ -161,7 +160,7 @@ class Island:
         return [able[k] for k in self._rng.permutation(len(able))[: self._config.tuned]]
 
 
-class Islands:
+class Islands(Sampler[Candidate]):
     """All populations of a search, as one sampler of formulas.
 
     Now and then each gets the best of the one before it. `migrants` come to all of them after the first generation.
@@ -170,11 +169,6 @@ class Islands:
     def __init__(self, config: EvolveConfig, cases: Races, *, first: int = 0, migrants: Sequence[str] = ()) -> None:
         self.islands = [Island(config, first + number, cases) for number in range(config.islands)]
         self._config, self._migrants, self._generation = config, list(migrants), 0
-
-    @property
-    def space(self) -> Mapping[str, BaseDistribution]:
-        """Nothing: formulas are no list of numbers."""
-        return {}
 
     @property
     def fronts(self) -> list[Front]:

@@ -6,7 +6,7 @@ Linear Time and Space Complexity, PPSN 2008), `Genetic` keeps whom NSGA-II keeps
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,13 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from aaml.study.pareto import ranked
-from aaml.study.trial import Params, Trial
+from aaml.study.trial import Params, Sampler, Trial
 
 FloatArray = npt.NDArray[np.float64]
 _TRIES = 20  # at a child that is none of those known
 
 
-class CmaEs:
+class CmaEs(Sampler[FloatArray]):
     """Minimises the first value over vectors. A generation is `population` vectors, and the mean that they are of.
 
     `means` has the mean before the first generation and after each.
@@ -34,11 +34,6 @@ class CmaEs:
         padded[: self._size] = start
         self._cma = SepCMA(padded, deviation, seed=seed, population_size=population)
         self.means = [start.astype(np.float64)]
-
-    @property
-    def space(self) -> Mapping[str, BaseDistribution]:
-        """Nothing: a vector has no bounds."""
-        return {}
 
     def ask(self) -> list[FloatArray]:
         """Draw a generation; the last is the mean."""
@@ -133,7 +128,7 @@ class Space(Protocol[Params]):
         ...
 
 
-class Genetic(Generic[Params]):
+class Genetic(Sampler[Params]):
     """Breeds configurations: first those that the space begins with, then children of the elite.
 
     `best` is the elite, best first: trials that were not pruned, those that keep all limits before those that do not.
@@ -143,11 +138,6 @@ class Genetic(Generic[Params]):
         self._space, self._population, self._elite = space, population, elite
         self._rng = np.random.default_rng(seed)
         self.best: list[Trial[Params]] = []
-
-    @property
-    def space(self) -> Mapping[str, BaseDistribution]:
-        """Nothing: configurations are no list of numbers."""
-        return {}
 
     def ask(self) -> list[Params]:
         """Return configurations, each once, none of them in the elite."""

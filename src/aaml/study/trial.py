@@ -31,7 +31,7 @@ class Sampler(Protocol[Params]):
     @property
     def space(self) -> Mapping[str, BaseDistribution]:
         """Optuna's form of what is chosen from, empty where parameters are none of Optuna's."""
-        ...
+        return {}
 
     def ask(self) -> Sequence[Params]:
         """Return the parameters of the next generation; none where there is nothing left to try."""
