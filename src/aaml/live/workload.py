@@ -2,6 +2,7 @@
 
 import secrets
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +113,10 @@ class WorkloadDeploymentSimulator:
         progress_indication: bool = False,
         folders: Folders = Folders(),  # noqa: B008  (frozen)
     ) -> None:
-        self.loads = (cpu_load, mem_load, pod_load)
+        self._settings = PlaySettings(
+            cpu_load=cpu_load, mem_load=mem_load, pod_load=pod_load, at_once=at_once, wait_s=wait_s,
+            max_deployments=max_deployments,
+        )  # fmt: skip
         self.scheduler = scheduler
         self.seed = secrets.randbelow(2**32) if seed is None else seed
         self.folders = folders
@@ -124,12 +128,10 @@ class WorkloadDeploymentSimulator:
         self._shapes = None if shapes is None else Path(shapes)
         self._playback = None if playback is None else Path(playback)
         self._lifetime_s = lifetime_s
-        self._at_once, self._wait_s, self._max_deployments = at_once, wait_s, max_deployments
         self._bar = progress_indication
         self._player: WorkloadPlayer | None = None
         self._sink: Sink
         self._stopped = threading.Event()
-        self._settings(0.0, 0.0, 1)  # bad values are told here, not in a thread
 
     def run(self, interval: float = 10.0, duration: float = 1.0, epochs: int = 1) -> "list[WorkloadRound]":
         """Play `epochs` rounds; the cluster is cleared of this simulator's pods between two, not after the last.
@@ -137,7 +139,7 @@ class WorkloadDeploymentSimulator:
         `interval`: seconds between deployments; `duration`: how long the loaded cluster stands before it is cleared.
         Every deployment is written to deployment_data/data_*.csv.
         """
-        settings = self._settings(interval, duration, epochs)
+        settings = replace(self._settings, interval_s=interval, hold_s=duration, rounds=epochs)
         steps = read_deployments(self._playback) if self._playback is not None else []
         source = None
         if not steps:
@@ -188,20 +190,6 @@ class WorkloadDeploymentSimulator:
 
     def _connect(self) -> "Sink":
         return workload_sink(self._cluster, self.scheduler, self._kubeconfig, self._namespace)
-
-    def _settings(self, interval: float, duration: float, epochs: int) -> PlaySettings:
-        cpu, memory, pods = self.loads
-        return PlaySettings(
-            cpu_load=cpu,
-            mem_load=memory,
-            pod_load=pods,
-            interval_s=interval,
-            hold_s=duration,
-            rounds=epochs,
-            at_once=self._at_once,
-            wait_s=self._wait_s,
-            max_deployments=self._max_deployments,
-        )
 
 
 def workload_sink(
