@@ -78,9 +78,9 @@ class Applied:
         return result
 
 
-def weighted_policy(weights: Mapping[str, float], expected: Sequence[Pod], seed: int = 0) -> Policy:
+def weighted_policy(weights: Mapping[str, float], expected: Sequence[Pod]) -> Policy:
     """Return the policy of a weighted sum of scores; a single one is that policy itself. `UserError` for non-scores."""
-    options = PolicyOptions(seed=seed, expected=expected)
+    options = PolicyOptions(expected=expected)
     if len(weights) == 1:
         return make_policy(next(iter(weights)), options)
     parts = []

@@ -57,7 +57,6 @@ def what_if(
     *,
     workers: int | str = 1,
     progress: bool = True,
-    on_row: Callable[[dict[str, Any]], None] = lambda _row: None,
     prices: PriceList | None = None,
 ) -> Results:
     """Play every window of the task's episodes under the simulated kube-scheduler and under each policy.
@@ -82,9 +81,7 @@ def what_if(
     rows = [
         recorded_row(task.name, task.nodes, windows.window(number), priced) | same for number in task.episodes if placed
     ]
-    for row in rows:
-        on_row(row)
-    played = evaluate([PolicyEntry(REFERENCE), *entered], task, workers=workers, progress=progress, on_row=on_row)
+    played = evaluate([PolicyEntry(REFERENCE), *entered], task, workers=workers, progress=progress)
     return played.plus(rows, first=True)
 
 

@@ -43,7 +43,6 @@ class KubeView:
         self,
         kubeconfig: Path | str | None = None,
         *,
-        context: str | None = None,
         server: str | None = None,
         binds: bool = False,
     ) -> None:
@@ -52,9 +51,9 @@ class KubeView:
         Raises `UserError` when there is no cluster, or no permission to read it.
         """
         self._cluster = KubeCluster.connect(
-            _NOBODY, kubeconfig=kubeconfig, context=context, server=server, options=_Looking(binds=binds)
+            _NOBODY, kubeconfig=kubeconfig, server=server, options=_Looking(binds=binds)
         )
-        self._transport = Transport(kubeconfig, context=context, server=server, connections=2)
+        self._transport = Transport(kubeconfig, server=server, connections=2)
         self._binder = Binder(self._transport, lambda _result: None, at_once=1, give_up_s=10.0)
         self.refresh()
 

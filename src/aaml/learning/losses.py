@@ -195,13 +195,10 @@ def explained_variance(value: Tensor, returns: Tensor) -> float:
     return float(1.0 - (returns - value).detach().var(correction=0) / variance) if variance > 0 else float("nan")
 
 
-def value_loss(value: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return [], the mean Huber loss of the critic towards its returns; each counts by its `weight` [B] where given."""
+def value_loss(value: Tensor, target: Tensor) -> Tensor:
+    """Return [], the mean Huber loss of the critic towards its returns."""
     check_rank(1, value=value, target=target)
-    if weight is None:
-        return functional.huber_loss(value, target.detach())
-    check_rank(1, weight=weight)
-    return (weight * functional.huber_loss(value, target.detach(), reduction="none")).mean()
+    return functional.huber_loss(value, target.detach())
 
 
 def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:

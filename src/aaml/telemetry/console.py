@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -92,14 +92,10 @@ def _times(count: int) -> str:
 class TqdmHandler(_Folding):
     """Writes log lines above progress bars instead of through them; in a notebook not as errors, red there."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        super().__init__()
-        self._stream = stream
-
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
         try:
-            tqdm.write(self.format(record), file=self._stream or (sys.stdout if IN_NOTEBOOK else sys.stderr))
+            tqdm.write(self.format(record), file=sys.stdout if IN_NOTEBOOK else sys.stderr)
         except (OSError, ValueError):  # the terminal has gone: the file still has the line
             self.handleError(record)
 

@@ -246,8 +246,8 @@ def _host_ports(spec: wire.PodSpec) -> tuple[objects.HostPort, ...]:
 # ---- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None = None) -> Node:
-    """Return the node; `volume_limits` (CSI driver -> volumes) come from its CSINode."""
+def node_from_api(node: wire.NodeObject) -> Node:
+    """Return the node, without limits of volumes, which come from its CSINode."""
     meta, status = node.metadata, node.status
     labels = meta.labels or {}
     offered = status.allocatable if status.allocatable is not None else status.capacity
@@ -264,7 +264,6 @@ def node_from_api(node: wire.NodeObject, volume_limits: Mapping[str, int] | None
         gpu_count=count,
         gpu_model=labels.get(wire.GPU_MODEL, labels.get(wire.NVIDIA_MODEL, "")) if count else "",
         images={name: image.size_bytes for image in status.images or () for name in image.names or ()},
-        volume_limits=dict(volume_limits or {}),
         declared_features=frozenset(status.declared_features or ()),
         resource_version=meta.resource_version,
         created_s=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
