@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -23,7 +22,7 @@ from aaml.kube.lease import LeaseOptions, process_prefix
 from aaml.kube.provision import KwokCluster, kubeconfig
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready
-from aaml.kube.transport import ApiError, Unreachable
+from aaml.kube.transport import CONFLICT, ApiError, Unreachable, allowing
 from aaml.learning.config import LIVE
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import command as plugin_command
@@ -191,8 +190,5 @@ class Site:
             (f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": name}),
             ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
         ):
-            try:
+            with allowing(CONFLICT):
                 self.api.request("POST", path, document)
-            except ApiError as error:
-                if error.status != HTTPStatus.CONFLICT:
-                    raise

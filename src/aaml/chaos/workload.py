@@ -12,7 +12,7 @@ from aaml.cluster.quantity import CPU, MEMORY, PODS, amount
 from aaml.kube.objects import wire
 from aaml.kube.objects.manifest import IMAGE
 from aaml.kube.reflector import Changes, Reflector, Source, Trouble
-from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.kube.transport import CONFLICT, NOT_FOUND, ApiError, Transport, Unreachable, allowing
 from aaml.threads import ThreadError, ThreadPool
 
 SHAPES = ((50, 64), (100, 128), (200, 512), (400, 256))
@@ -21,7 +21,7 @@ _MEAN_CPU_MILLI, _MEAN_MEMORY_MIB = (sum(each) / len(SHAPES) for each in zip(*SH
 _FILLED = 0.6  # share of the cluster that all pods take
 _AT_ONCE = 16
 _PATIENCE_S = 120.0
-_NOT_FOUND, _CONFLICT, _BUSY, _SERVER_ERROR = 404, 409, 429, 500
+_BUSY, _SERVER_ERROR = 429, 500
 
 
 def shape_for(pods: int, nodes: int) -> NodeShape:
@@ -130,19 +130,13 @@ class ChaosWorkload:
         self._sent_s[f"p-{index}"] = time.monotonic()
         if self._stopped.is_set():
             return
-        try:
+        with allowing(CONFLICT):  # an answer was lost: it is there
             ask(self._api, "POST", self.path, manifest(index, self._scheduler))
-        except ApiError as error:
-            if error.status != _CONFLICT:  # else an answer was lost: it is there
-                raise
         self.created += 1
 
     def _delete(self, name: str) -> None:
-        try:
+        with allowing(NOT_FOUND):
             ask(self._api, "DELETE", f"{self.path}/{name}", gracePeriodSeconds="0")
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                raise
 
     def _take(self, changes: Changes[wire.PodObject] | Trouble | ThreadError) -> None:
         if isinstance(changes, ThreadError):

@@ -18,7 +18,7 @@ from aaml.kube.provision import KwokCluster
 from aaml.kube.provision.components import Component
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready, until
-from aaml.kube.transport import ApiError, Transport
+from aaml.kube.transport import CONFLICT, ApiError, Transport
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.catalogue_file import shipped_catalogue, written_catalogue
 
@@ -26,7 +26,6 @@ TYPES = "instance-types.json"
 """What it may provision, in the cluster's folder."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PLURALS = {"KWOKNodeClass": "kwoknodeclasses", "NodePool": "nodepools"}
-_THERE = 409
 _NOT_YET = (404, 429, 503)  # a kind of objects that the API server has just been told of
 
 
@@ -103,7 +102,7 @@ def _create(api: Transport, path: str, body: dict[str, Any]) -> None:
     try:
         api.request("POST", path, body)
     except ApiError as error:
-        if error.status != _THERE:
+        if error.status != CONFLICT:
             raise
         place = f"{path}/{body['metadata']['name']}"
         version = json.loads(api.request("GET", place))["metadata"]["resourceVersion"]

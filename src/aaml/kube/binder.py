@@ -21,14 +21,12 @@ from aaml.kube.async_writes import NotSent
 from aaml.kube.jobs import JobThreads
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
-from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.kube.transport import CONFLICT, NOT_FOUND, ApiError, Transport, Unreachable
 from aaml.scheduling.ports import BindResult, BindStatus
 
 log = logging.getLogger(__name__)
 
 _MOST_THREADS = 16
-_NOT_FOUND = 404
-_CONFLICT = 409
 _BUSY = 429
 _SERVER_ERROR = 500
 
@@ -114,7 +112,7 @@ class Binder:
                 doubtful, message, wait_s = doubtful or error.sent, str(error), backoff.next_s()
             except ApiError as error:
                 message, wait_s = str(error), max(error.retry_after_s, backoff.next_s())
-                if error.status in {_CONFLICT, _NOT_FOUND}:
+                if error.status in {CONFLICT, NOT_FOUND}:
                     try:
                         return self._look(job, path, doubtful) or ("conflict", error.message)
                     except (ApiError, Unreachable) as second:
@@ -133,7 +131,7 @@ class Binder:
         try:
             seen = msgspec.json.decode(self._transport.request("GET", path), type=wire.PodObject)
         except ApiError as error:
-            if error.status == _NOT_FOUND:
+            if error.status == NOT_FOUND:
                 return "gone", "the pod was deleted"
             raise
         if seen.metadata.uid != job.pod.uid:

@@ -22,12 +22,10 @@ from aaml import threads
 from aaml.cluster.objects import Pod
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
-from aaml.kube.transport import STRATEGIC_MERGE, ApiError, Transport, Unreachable
+from aaml.kube.transport import CONFLICT, NOT_FOUND, STRATEGIC_MERGE, ApiError, Transport, Unreachable
 
 log = logging.getLogger(__name__)
 
-_NOT_FOUND = 404
-_CONFLICT = 409
 _THREADS = 2
 _TRIES = 12
 _MOST_WAITING = 10_000
@@ -159,7 +157,7 @@ class EventWriter:
 
     def _refused(self, error: ApiError) -> None:
         """Go on without: the pod may be gone, or the service account may not write events."""
-        if error.status != _NOT_FOUND and not self._forbidden:
+        if error.status != NOT_FOUND and not self._forbidden:
             self._forbidden = error.status in {401, 403}
             log.warning("events and conditions: %s", error)
 
@@ -197,7 +195,7 @@ class EventWriter:
                     f"{_events_path(pod)}/{failure.name}", {"count": failure.count + 1, "lastTimestamp": _now()}
                 )
             except ApiError as error:
-                if error.status != _NOT_FOUND:
+                if error.status != NOT_FOUND:
                     raise
             else:
                 failure.count += 1
@@ -244,7 +242,7 @@ class EventWriter:
             try:
                 self._patch(f"{path}/status", body)
             except ApiError as error:
-                if error.status != _CONFLICT:
+                if error.status != CONFLICT:
                     raise
             else:
                 return

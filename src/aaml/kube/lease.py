@@ -18,11 +18,9 @@ from typing import Any
 import msgspec
 
 from aaml import threads
-from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.kube.transport import CONFLICT, NOT_FOUND, ApiError, Transport, Unreachable
 
 log = logging.getLogger(__name__)
-
-_NOT_FOUND, _CONFLICT = 404, 409
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class LeaderLease:
                 return holder
             self._write(lease, holder=self.identity)
         except ApiError as error:
-            if error.status == _CONFLICT:
+            if error.status == CONFLICT:
                 return ""  # another candidate was quicker
             raise
         return self.identity
@@ -173,7 +171,7 @@ class LeaderLease:
         try:
             return msgspec.json.decode(self._transport.request("GET", f"{self._path}/{self.options.name}"), type=_Lease)
         except ApiError as error:
-            if error.status == _NOT_FOUND:
+            if error.status == NOT_FOUND:
                 return None
             raise
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

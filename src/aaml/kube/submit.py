@@ -11,7 +11,7 @@ from aaml.cluster.quantity import CPU, MEMORY, format_bytes, format_cpu
 from aaml.errors import UserError
 from aaml.kube import rights
 from aaml.kube.objects.manifest import IMAGE, gpu_annotations
-from aaml.kube.transport import ApiError, Unreachable
+from aaml.kube.transport import CONFLICT, ApiError, Unreachable
 from aaml.kube.watcher import ClusterWatch
 from aaml.threads import ThreadPool
 from aaml.workload.deployments import Deployment
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "aaml"
 _APP = "app"
-_CONFLICT = 409
 _CREATED_AT_ONCE = 8
 _PATIENCE_S = 60.0  # for an API server that is away
 _GONE_S = 300.0
@@ -136,7 +135,7 @@ class KubeSink:
                 log.warning("deployment %s: %s; trying again", deployment.name, error)
                 continue
             except ApiError as error:
-                if error.status != _CONFLICT or not doubtful:  # else the lost answer was a yes
+                if error.status != CONFLICT or not doubtful:  # else the lost answer was a yes
                     raise _refused(deployment.name, error) from error
             self._wanted[deployment.name] = deployment.pod_count
             return
@@ -147,7 +146,7 @@ class KubeSink:
 
 
 def _refused(name: str, error: ApiError) -> UserError:
-    if error.status == _CONFLICT:
+    if error.status == CONFLICT:
         return UserError(f"deployment {name!r} is on the cluster already: delete it first (`aaml cluster clean`)")
     return UserError(f"deployment {name!r} is refused by the API server: {error.message or error}")
 

@@ -38,6 +38,8 @@ STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 _CHUNK_BYTES = 1 << 16
 _CONNECT_S = 5.0
 _FIRST_ERROR = 400
+NOT_FOUND, CONFLICT = 404, 409
+"""Statuses of refusals: there is no such object, or it is there already or in another version."""
 _PATH_CHARACTERS = "/:@!$&'()*+,;=%?"  # besides letters, digits and -._~; a path may bring its query
 _READ_BY_TLS = ("ca_certs", "ca_cert_data", "cert_file", "key_file")  # urllib3 would read them for each connection
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
@@ -57,6 +59,16 @@ class ApiError(Exception):
     def anonymous(self) -> bool:
         """Whether the request was refused because it had no credentials."""
         return self.status == 403 and '"system:anonymous"' in self.message
+
+
+@contextmanager
+def allowing(*statuses: int) -> Iterator[None]:
+    """Let the block end without an error where the API server refuses a request of it with one of these statuses."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status not in statuses:
+            raise
 
 
 class Unreachable(Exception):  # noqa: N818  (a state of the server, as the reader of a log would call it)

@@ -16,9 +16,8 @@ from aaml.kube.history import History
 from aaml.kube.inbox import Inbox
 from aaml.kube.reflector import Changes, Delta, Reflector, Source, Trouble
 from aaml.kube.sources import NODES, PODS, SeenPod
-from aaml.kube.transport import ApiError, Transport
+from aaml.kube.transport import NOT_FOUND, ApiError, Transport
 
-_NOT_FOUND = 404
 _SYNC_S = 30.0
 _JOIN_S = 2.0
 
@@ -49,7 +48,7 @@ class Watching:
             if isinstance(item, threads.ThreadError):
                 raise item
             if isinstance(item, Trouble):
-                if isinstance(item.error, ApiError) and item.error.status == _NOT_FOUND:
+                if isinstance(item.error, ApiError) and item.error.status == NOT_FOUND:
                     program = self._brought_by[item.source] or "what brings them"
                     raise UserError(
                         f"{self.transport.server}: {program} is not installed on this cluster: it has no {item.source}"

@@ -16,7 +16,7 @@ import msgspec
 
 from aaml.kube.objects import wire
 from aaml.kube.sources import NODE_CLAIMS, NODE_POOLS
-from aaml.kube.transport import ApiError, Unreachable
+from aaml.kube.transport import NOT_FOUND, ApiError, Unreachable
 from aaml.live.autoscale_metrics import AutoscaleMetrics
 from aaml.live.node_claims import is_ours, new_claim
 from aaml.live.node_pools import active
@@ -28,7 +28,6 @@ from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Delete, Observed, OwnedNode, Provision, Waiting
 
-_NOT_FOUND = 404
 _SERVER_ERROR = 500  # from here on a request may have been carried out
 _SHORTEST_S, _LONGEST_S = 0.2, 1.0  # between two looks
 _NEW_NODE_S = 60.0  # an empty node is kept for so long while pods wait or are on their way
@@ -306,7 +305,7 @@ class NodeController:
             self._nodes.watch.transport.request("DELETE", f"{NODE_CLAIMS.path}/{claim.metadata.name}", body)
         except (ApiError, Unreachable) as error:
             status = error.status if isinstance(error, ApiError) else _SERVER_ERROR
-            if status != _NOT_FOUND:
+            if status != NOT_FOUND:
                 self._refuse("api")
                 self._log.log(("delete", _kind(error)), f"{claim.metadata.name} is not terminated: {error}", now_s)
                 self._nodes.not_terminated(claim, now_s)

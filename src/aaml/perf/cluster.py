@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
-from aaml.kube.transport import ApiError, Transport
+from aaml.kube.transport import CONFLICT, NOT_FOUND, Transport, allowing
 from aaml.perf.templates import Manifest
 from aaml.threads import ThreadPool
 
 AT_ONCE = 16
-_NOT_FOUND = 404
 _LONG_S = 120.0
 # Off in the benchmark, or here because of its finalizers, which nobody would take off. Priorities are numbers in it.
 _ADMISSION = "ServiceAccount,TaintNodesByCondition,Priority,StorageObjectInUseProtection"
@@ -111,19 +110,13 @@ class PerfCluster:
         """Create a namespace if it is not there."""
         manifest: dict[str, Any] = {**(template or {})}
         manifest["metadata"] = {**manifest.get("metadata", {}), "name": name}
-        try:
+        with allowing(CONFLICT):
             self.create("/api/v1/namespaces", manifest)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
-                raise
 
     def delete(self, path: str, **query: str) -> None:
         """Delete an object or all of a list; one that is gone already is fine."""
-        try:
+        with allowing(NOT_FOUND):
             self.api.request("DELETE", path, query=query or None)
-        except ApiError as error:
-            if error.status != _NOT_FOUND:
-                raise
 
     def clear(self) -> None:
         """Remove all that a scenario has made. Nodes go first, so that a scheduler at work places nothing meanwhile."""
@@ -147,8 +140,5 @@ class PerfCluster:
             meta = each["metadata"]
             path = f"{root}/namespaces/{meta['namespace']}/{kind}/{meta['name']}"
             patch = {"metadata": {"finalizers": None}}
-            try:
+            with allowing(NOT_FOUND):
                 self.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
-            except ApiError as error:
-                if error.status != _NOT_FOUND:
-                    raise

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from aaml.cluster.objects import Node
 from aaml.errors import UserError
 from aaml.kube.objects.manifest import node_to_json
-from aaml.kube.transport import ApiError, Transport
+from aaml.kube.transport import CONFLICT, ApiError, Transport
 from aaml.progress import progress_bar
 from aaml.threads import ThreadPool
 
 _AT_ONCE = 16
-_CONFLICT = 409
 
 
 def create_nodes(api: Transport, nodes: Sequence[Node], *, progress: bool = True) -> int:
@@ -23,7 +22,7 @@ def create_nodes(api: Transport, nodes: Sequence[Node], *, progress: bool = True
         try:
             api.request("POST", "/api/v1/nodes", node_to_json(node))
         except ApiError as error:
-            if error.status == _CONFLICT:
+            if error.status == CONFLICT:
                 return False
             raise UserError(f"node {node.name}: {error.message}") from error
         return True

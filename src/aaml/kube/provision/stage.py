@@ -10,13 +10,12 @@ from aaml.errors import UserError
 from aaml.kube.clean import is_system
 from aaml.kube.objects.manifest import node_to_json
 from aaml.kube.provision.waits import count_nodes, wait_schedulable, wait_service_account
-from aaml.kube.transport import ApiError, Transport
+from aaml.kube.transport import CONFLICT, NOT_FOUND, Transport, allowing
 
 SCHEDULER = "aaml-replay"
 """Who places the pods of a replay, and what the names of its priority classes begin with."""
 WAIT_S = 120.0
 """How long is waited for what a cluster does of its own accord."""
-_GONE, _THERE = 404, 409
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _LARGEST_PRIORITY = 1_000_000_000  # of a class of one's own
 _SYSTEM = ((2_000_001_000, "system-node-critical"), (2_000_000_000, "system-cluster-critical"))
@@ -81,20 +80,14 @@ def add_namespace(api: Transport, name: str) -> None:
 
 def _create(api: Transport, path: str, body: dict[str, Any]) -> None:
     """Create an object unless it is there."""
-    try:
+    with allowing(CONFLICT):
         api.request("POST", path, body)
-    except ApiError as error:
-        if error.status != _THERE:
-            raise
 
 
 def delete(api: Transport, path: str, **query: str) -> None:
     """Delete an object, or all of a list; one that is gone already is fine."""
-    try:
+    with allowing(NOT_FOUND):
         api.request("DELETE", path, query=query or None)
-    except ApiError as error:
-        if error.status != _GONE:
-            raise
 
 
 def _items(api: Transport, path: str) -> list[dict[str, Any]]:

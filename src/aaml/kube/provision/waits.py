@@ -11,13 +11,12 @@ import msgspec
 from aaml.cluster.objects import CONTROL_PLANE_LABEL
 from aaml.errors import UserError
 from aaml.kube.objects import wire
-from aaml.kube.transport import ApiError, Transport, Unreachable
+from aaml.kube.transport import NOT_FOUND, ApiError, Transport, Unreachable
 from aaml.progress import progress_bar
 
 _LOOK_EVERY_S = 0.1
 _COUNT_EVERY_S = 1.0
 _REST = 4.0  # times that a list of all nodes took: with thousands it keeps the API server from making them ready
-_NOT_FOUND = 404
 
 
 def until(condition: Callable[[], bool], wait_s: float, unmet: str) -> None:
@@ -63,7 +62,7 @@ def wait_service_account(api: Transport, wait_s: float, namespace: str = "defaul
         try:
             api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
         except ApiError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != NOT_FOUND:
                 raise
             return False
         return True
