@@ -9,11 +9,10 @@ from datetime import datetime
 import msgspec
 
 from aaml.cluster.objects import Pod
-from aaml.errors import UserError
 from aaml.kube.objects import wire
-from aaml.kube.objects.convert import gpu_indices, pod_from_api
+from aaml.kube.objects.convert import gpu_indices
 from aaml.kube.reflector import Source
-from aaml.kube.sources import uid_of, without_annotations
+from aaml.kube.sources import converted, uid_of
 from aaml.workload.trace.events import End
 
 
@@ -58,11 +57,7 @@ class RecordedPod:
 
 def recorded_pod(raw: RecordedPodObject) -> RecordedPod:
     """Convert a pod; annotations that cannot be read count as none. Raises `UserError` for an impossible quantity."""
-    try:
-        pod = pod_from_api(raw)
-    except UserError as error:
-        raw = without_annotations(raw, error)
-        pod = pod_from_api(raw)
+    raw, pod = converted(raw)
     conditions = {each.type: each for each in raw.status.conditions or () if each.status == "True"}
     scheduled = conditions.get("PodScheduled")
     disrupted = conditions.get("DisruptionTarget")

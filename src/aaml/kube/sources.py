@@ -42,11 +42,7 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
 
     Annotations that cannot be read count as none: kube-scheduler does not know them, and the pod uses its resources.
     """
-    try:
-        pod = pod_from_api(raw)
-    except UserError as error:
-        raw = without_annotations(raw, error)
-        pod = pod_from_api(raw)
+    raw, pod = converted(raw)
     return SeenPod(
         pod,
         gpu_indices(raw) if raw.spec.node_name else None,
@@ -55,10 +51,14 @@ def see_pod(raw: wire.PodObject) -> SeenPod:
     )
 
 
-def without_annotations(raw: P, error: UserError) -> P:
-    """Return a pod without its annotations, which cannot be read, and say so in the log."""
-    log.warning("pod %s/%s: %s; its GPU annotations are left out", raw.metadata.namespace, raw.metadata.name, error)
-    return msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=None))
+def converted(raw: P) -> tuple[P, Pod]:
+    """Return a pod, and what it is converted to: without annotations that cannot be read, which the log says."""
+    try:
+        return raw, pod_from_api(raw)
+    except UserError as error:
+        log.warning("pod %s/%s: %s; its GPU annotations are left out", raw.metadata.namespace, raw.metadata.name, error)
+        raw = msgspec.structs.replace(raw, metadata=msgspec.structs.replace(raw.metadata, annotations=None))
+        return raw, pod_from_api(raw)
 
 
 def _why_unplaced(raw: wire.PodObject) -> str:
