@@ -1,20 +1,9 @@
 """What is wrong with a cluster state: each array and index against what the nodes and placed pods themselves say."""
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 
 from aaml.cluster.gpu import DEVICE_MILLI, choose_devices, devices_named
 from aaml.cluster.state import ClusterState
-
-
-@runtime_checkable
-class Checked(Protocol):
-    """An index over a state that can say what is wrong with itself."""
-
-    def faults(self) -> list[str]:
-        """Return what differs from an index made anew, in words; empty when nothing does."""
-        ...
 
 
 def check(state: ClusterState) -> None:
@@ -32,7 +21,7 @@ def faults(state: ClusterState) -> list[str]:
     found = [*_nodes(state), *_places(state), *_amounts(state), *_devices(state)]
     for kept in state.indexes.values():
         for index in kept.values() if isinstance(kept, dict) else (kept,):
-            if not found and isinstance(index, Checked):
+            if not found and hasattr(index, "faults"):  # an index over a state that can say what is wrong with itself
                 found += index.faults()
     return found
 
