@@ -1,6 +1,6 @@
 """The paper's two figures from the benchmark's tables: unallocated GPUs and fragments over arrived demand."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from aaml.files import write_whole
+from aaml.openb.tables import TABLES, read_table
 from aaml.sim.openb import COLUMNS
 
 if TYPE_CHECKING:
@@ -29,11 +30,12 @@ _OTHER_COLOURS = ("#c44e52", "#da8bc3", "#64b5cd", "#ccb974")
 _WIDTH, _HEIGHT, _MOST_COLUMNS = 6.4, 3.6, 4
 
 
-def draw(tables: Mapping[str, pd.DataFrame], folder: Path) -> tuple[Path, Path]:
-    """Write allocation.png and fragmentation.png from the tables of runs; returns their paths.
+def draw(folder: Path) -> tuple[Path, Path]:
+    """Write allocation.png and fragmentation.png from the tables in a folder; returns their paths.
 
     Lines are medians over seeds, bands hold the middle half of them. A panel a trace.
     """
+    tables = {name: read_table(folder, name) for name in TABLES}
     traces = list(dict.fromkeys(tables["allocation"]["workload"]))
     columns = min(len(traces), _MOST_COLUMNS)
     rows = -(-len(traces) // columns)

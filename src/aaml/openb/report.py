@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aaml.openb.bench import BenchSettings
-from aaml.openb.plots import draw
 from aaml.openb.tables import (
     PolicySummary,
     expected_folder,
     published_tables,
-    read_tables,
     summarise,
     write_summary,
     write_tables,
@@ -48,8 +46,3 @@ def tell(summary: Sequence[PolicySummary], asked: int, folder: Path) -> None:
     total = sum(line.compared for line in exact)
     if total:
         print(f"published runs matched in every column: {sum(line.matching for line in exact)} of {total}")
-
-
-def plot(folder: Path) -> tuple[Path, Path]:
-    """Draw allocation.png and fragmentation.png from the tables in a folder; returns their paths."""
-    return draw(read_tables(folder), folder)

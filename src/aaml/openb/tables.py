@@ -97,11 +97,6 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     return frame
 
 
-def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
-    """Read what `write_tables` wrote."""
-    return {name: read_table(folder, name) for name in TABLES}
-
-
 @dataclass(frozen=True, slots=True)
 class PolicySummary:
     """A policy on a trace: means over seeds at 100 and 130 percent arrived, and how they stand to the published runs.

@@ -57,7 +57,7 @@ class Args(Settings):
 def run(args: Args) -> int:
     """Run, save and compare; what has finished is saved after Ctrl-C too."""
     from aaml.evaluation.evaluate import parse_seeds
-    from aaml.openb import bench, report
+    from aaml.openb import bench, plots, report
     from aaml.progress import progress_bar
 
     traces, seeds = bench.parse_traces(args.traces), parse_seeds(args.seeds, "--seeds")
@@ -75,7 +75,7 @@ def run(args: Args) -> int:
     finally:
         if results:
             report.tell(report.keep(results, settings, args.out), len(runs), args.out)
-    for path in report.plot(args.out) if args.plots else ():
+    for path in plots.draw(args.out) if args.plots else ():
         print(f"wrote {path}")
     return 0
 
