@@ -101,7 +101,7 @@ def train(path, workers, meanwhile=lambda chunk: None):
 
 def test_a_sweep_is_the_same_though_a_worker_is_killed(two_nodes, tmp_path):
     base = TrainConfig(
-        agent=AGENT, task="seedc", pods=40, envs=2, chunk=8, steps=96, teacher="none", validate_every=48,
+        agent=AGENT, task="seedc", pods=40, envs=2, chunk=8, steps=96, teacher="none",
         validation_episodes=1, seed=3, method="rewards",
     )  # fmt: skip
     space = ("learning_rate=1e-4..1e-2:log", "hidden_size=8,16")
