@@ -19,6 +19,7 @@ from aaml.errors import UserError
 EXTRAS: Mapping[str, str] = {
     "bokeh": "lab",
     "ipywidgets": "notebooks",
+    "jsonschema": "notebooks",
     "jupyterlab": "notebooks",
     "kubernetes": "live",
     "ortools": "solver",
