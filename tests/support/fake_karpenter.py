@@ -94,6 +94,7 @@ class FakeCluster:
         self.sold_out: set[tuple[str, str]] = set()
         self.says_why = False  # a launch without capacity is reported on the claim, which stays
         self.mute = self.away = self.answers_are_lost = False
+        self.refuses = False  # the scheduler places no pod, for a reason that nobody else knows
         self.gone: list[wire.NodeClaimObject] = []  # those that found no capacity
         self.created: list[str] = []
         self.unanswered: set[str] = set()  # claims whose maker got no answer: it may not know that they were there
@@ -195,7 +196,7 @@ class FakeCluster:
 
     def _schedule(self) -> None:
         for uid, pod in self.pods.items():
-            if pod.node_name:
+            if pod.node_name or self.refuses:
                 continue
             for claim in self.claims.values():
                 open_ = claim.ready_s is not None and not (claim.taints or claim.cordoned or claim.deleted_s)

@@ -22,6 +22,7 @@ from aaml.live.node_claims import is_ours, new_claim
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
+from aaml.live.purchases import SETTLED_S, Purchases
 from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.nodes.catalogue import InstanceType, price_of
 from aaml.nodes.learned import LearnedNodes
@@ -30,7 +31,6 @@ from aaml.nodes.ports import Delete, Observed, OwnedNode, Provision, Waiting
 
 _SERVER_ERROR = 500  # from here on a request may have been carried out
 _SHORTEST_S, _LONGEST_S = 0.2, 1.0  # between two looks
-_NEW_NODE_S = 60.0  # an empty node is kept for so long while pods wait or are on their way
 _AGAIN_S = 60.0  # an order that a dry run repeats is told again once it was not given for so long
 _NAMED = 3  # pods in a reason
 _LATE_S = 900.0  # after which pods that still wait are told, whatever the reason
@@ -92,7 +92,7 @@ class NodeController:
         self._metrics = metrics or AutoscaleMetrics()
         self._metrics.most_nodes.set(limits.most_nodes)
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
-        self._log = RateLimitedLog()
+        self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
@@ -132,12 +132,13 @@ class NodeController:
             text = "allocatable resources or DaemonSets' requests differ from the catalogue: measured ones count now"
             self._log.log("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
-        left = seen if self._apply else self._without_gone(seen)
+        self._tell_in_vain(seen)
+        left = self._purchases.left(seen if self._apply else self._without_gone(seen))
         if self._autoscaler.catalogue is not self._nodes.catalogue:
             self._autoscaler.sell(self._nodes.catalogue)
         commands = self._autoscaler.act(left)
         replaced = self._autoscaler.replaced if self._autoscaler.replaced != before else ()
-        self._provision([command.types[0] for command in commands if isinstance(command, Provision)], replaced, seen)
+        self._provision([command.types[0] for command in commands if isinstance(command, Provision)], replaced, left)
         for command in commands:
             for name in command.names if isinstance(command, Delete) else ():
                 self._delete(seen.nodes[name], seen)
@@ -160,7 +161,7 @@ class NodeController:
         price = price_of(kinds)
         freed = sum(seen.nodes[name].price for name in replaced)
         why = f"in place of {', '.join(replaced)}" if replaced else _who_waits(seen)
-        provisioned = allowed if not self._apply else self._post_all(allowed, seen.now_s)
+        provisioned = allowed if not self._apply else self._post_all(allowed, seen, for_pods=not replaced)
         if not provisioned:
             return
         paid = price_of(provisioned)
@@ -203,17 +204,20 @@ class NodeController:
     def _pools(self) -> list[str]:
         return [] if self._beside_nodepools else active(self._nodes.watch.more[NODE_POOLS.name].values())
 
-    def _post_all(self, kinds: Sequence[InstanceType], now_s: float) -> list[InstanceType]:
+    def _post_all(self, kinds: Sequence[InstanceType], left: Observed, *, for_pods: bool) -> list[InstanceType]:
         """Order nodes until one order fails; returns those that were ordered."""
         provisioned: list[InstanceType] = []
         for kind in kinds:
-            if self._stopped() or not self._post(kind, now_s):
+            if self._stopped() or not (name := self._post(kind, left.now_s)):
                 break
             provisioned.append(kind)
+            if for_pods:
+                self._purchases.ordered(name, left)
         self._metrics.orders.labels("buy").inc(len(provisioned))
         return provisioned
 
-    def _post(self, kind: InstanceType, now_s: float) -> bool:
+    def _post(self, kind: InstanceType, now_s: float) -> str:
+        """Order a node; returns the name of its claim, "" where that failed."""
         body = new_claim(kind, self._template)
         try:
             answer = self._nodes.watch.transport.request("POST", NODE_CLAIMS.path, body)
@@ -223,9 +227,10 @@ class NodeController:
             self._nodes.unavailable.failed((), now_s)
             if not isinstance(error, ApiError) or error.status >= _SERVER_ERROR:
                 self._nodes.provisioned(msgspec.convert(body, wire.NodeClaimObject), now_s, answered=False)
-            return False
-        self._nodes.provisioned(msgspec.json.decode(answer, type=wire.NodeClaimObject), now_s)
-        return True
+            return ""
+        claim = msgspec.json.decode(answer, type=wire.NodeClaimObject)
+        self._nodes.provisioned(claim, now_s)
+        return claim.metadata.name
 
     # ---- terminating -------------------------------------------------------------------------------------------------
 
@@ -287,7 +292,7 @@ class NodeController:
     def _is_awaited(self, node: OwnedNode, seen: Observed) -> bool:
         """Whether an empty node became so, or ready, just now, while pods wait or move that may be placed there."""
         since_s = max(node.initialized_s or 0.0, node.last_pod_event_s or 0.0)
-        if seen.pods_on(node.name) or seen.now_s - since_s >= _NEW_NODE_S:
+        if seen.pods_on(node.name) or seen.now_s - since_s >= SETTLED_S:
             return False
         return bool(seen.waiting) or any(other.deleting and seen.pods_on(other.name) for other in seen.nodes.values())
 
@@ -335,6 +340,18 @@ class NodeController:
                 f"{self._nodes.watch.why.get(first.pod.uid, '')}"
             )
             self._log.log("late", text, seen.now_s)
+
+    def _tell_in_vain(self, seen: Observed) -> None:
+        """Log nodes that did not help the pods that they were provisioned for."""
+        for each in self._purchases.look(seen, self._nodes.is_empty, self._nodes.would_take):
+            first, kind = each.pods[0].pod, each.node.type.name
+            text = (
+                f"{each.node.name} ({kind}) stays empty, and {_pods_wait(each.pods)} for which it was provisioned "
+                f"({_named(each.pods)}): no node is provisioned for {'it' if len(each.pods) == 1 else 'them'} in the "
+                f"next {each.pause_s / 60:.0f} min; kube-scheduler says of {first.key}: "
+                f"{self._nodes.watch.why.get(first.uid, '')}"
+            )
+            self._log.log(("in vain", each.node.name), text, seen.now_s)
 
     def _refuse(self, reason: str, count: int = 1) -> None:
         self._metrics.refused.labels(reason).inc(count)

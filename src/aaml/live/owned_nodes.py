@@ -15,6 +15,7 @@ from aaml.cluster.selectors import has_untolerated_taint
 from aaml.kube.objects import wire
 from aaml.kube.sources import BUDGETS, NODE_CLAIMS
 from aaml.kube.watcher import ClusterWatch
+from aaml.live.anti_affinity import kept_out
 from aaml.live.available_types import AvailableTypes, Ready
 from aaml.live.evictions import Evictions
 from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of, offering_of, since
@@ -22,7 +23,7 @@ from aaml.live.node_template import NodeTemplate
 from aaml.live.node_trouble import AFTER_S, UNREADY_TAINTS, Trouble, Troubles
 from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.live.unavailable import UnavailableOfferings
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue import Catalogue, selected
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 _DISRUPTED = "karpenter.sh/disrupted"
@@ -148,6 +149,7 @@ class OwnedNodes:
             seen.stopping |= {uid for uid, pod in there.items() if pod.terminating}
         self._troubles.end()
         seen.pods, seen.released_s = pods, released_s
+        seen.kept_out = kept_out(self.watch.state, self._labels(seen), self._template.labels)
         seen.kept = frozenset(claim.metadata.name for claim in self.mine if self.stays(claim, now_s))
         self.evictions = self._evictions(seen)
         seen.blocked = frozenset(
@@ -171,6 +173,23 @@ class OwnedNodes:
         """Return the pods on a claim's node by uid, without daemons."""
         there = self._pods(claim.status.node_name)
         return {uid: pod for uid, pod in there.items() if not _goes_with_the_node(pod)}
+
+    def _labels(self, seen: Observed) -> dict[str, Mapping[str, str]]:
+        """Return the labels of each node: those that it will have, as far as is known, where it has not come yet."""
+        nodes = ((name, node, self._node(self.claims[name])) for name, node in seen.nodes.items())
+        return {
+            name: {**self._template.labels, **node.type.labels(node.offering)} if there is None else there.labels
+            for name, node, there in nodes
+        }
+
+    def is_empty(self, name: str) -> bool | None:
+        """Whether a claim's node has no pods but daemons, None where the claim is gone."""
+        return None if name not in self.claims else not self.pods_of(self.claims[name])
+
+    def would_take(self, pod: Pod, node: OwnedNode) -> bool:
+        """Whether a node would take a pod if it had no other, by requests and node selectors."""
+        has_room = self.catalogue.has_room(pod)[self.catalogue.numbers[node.type.name]]
+        return bool(has_room) and selected(pod, node.type.labels(node.offering))
 
     def kept_by(self, claim: wire.NodeClaimObject, seen: Observed) -> str:
         """Return what keeps a claim's node from being drained now, "" where nothing does."""

@@ -12,6 +12,7 @@ from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
 from aaml.nodes.catalogue import Catalogue, InstanceType, per_value, selected
 from aaml.nodes.fluid import Fluid
+from aaml.nodes.kept_out import keep_out
 from aaml.nodes.ports import Observed, OwnedNode
 from aaml.nodes.rows import (
     NODE,
@@ -92,7 +93,7 @@ class Sold:
             self.catalogue.room, self.offers, self.corners, budgets, names, self.devices,
             self._gpus(there, seen.gpu_free, gone), np.array([*(node.price for node in there), *[0.0] * gone]),
             np.zeros(len(self.catalogue), np.int8) if plan_types is None else plan_types,
-            self._may(there, listed, gone),
+            self._may(seen, there, listed, gone),
             np.array([kind.name not in seen.sold_out for kind in self.catalogue.types], np.bool_),
             np.array([pod.uid in seen.blocked for pod in listed], np.bool_),
             np.array([pod.uid in seen.stuck for pod in listed], np.bool_),
@@ -137,10 +138,13 @@ class Sold:
                 left[number, : node.type.gpu_count] = DEVICE_MILLI if known is None else known
         return left
 
-    def _may(self, there: Sequence[OwnedNode], listed: Sequence[Pod], gone: int) -> Array:
-        """Return bool [T, K + L], which types and nodes a pod's node selector and GPU models allow; [0, 0] if all."""
+    def _may(self, seen: Observed, there: Sequence[OwnedNode], listed: Sequence[Pod], gone: int) -> Array:
+        """Return bool [T, K + L], which types and nodes a pod may go to whatever room they have; [0, 0] if all.
+
+        Its node selector and GPU models say so, and what it is kept out of.
+        """
         types = self.catalogue.types
-        if not any(pod.node_selector or pod.gpu.models for pod in listed):
+        if not (seen.kept_out or any(pod.node_selector or pod.gpu.models for pod in listed)):
             return np.ones((0, 0), np.bool_)
         may = np.ones((len(listed), len(types) + len(there) + gone), np.bool_)
         for k, pod in enumerate(listed):
@@ -152,6 +156,7 @@ class Sold:
             if pod.gpu.models:
                 models = [*(each.gpu_model for each in types), *(node.type.gpu_model for node in there)]
                 may[k, : len(models)] &= [model in pod.gpu.models for model in models]
+        keep_out(may, seen, listed, types, there)
         return may
 
 

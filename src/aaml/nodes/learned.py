@@ -26,6 +26,7 @@ from aaml.cluster.kernels import called
 from aaml.nodes import learned_rules as rules
 from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
+from aaml.nodes.kept_out import selections
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Command, Delete, Observed, Provision
 from aaml.nodes.rows import BUYS, DELETES, NODE, NOTHING, POD, POD_TIME, STATE, TERMS
@@ -101,12 +102,14 @@ class LearnedNodes:
         return [Delete(tuple(planned))] if orders == DELETES else [Delete((name,)) for name in planned]
 
     def _tell_apart(self, seen: Observed) -> None:
-        """Let the offerings of a type stand apart that pods select between."""
-        pods = chain((each.pod for each in seen.waiting.values()), *(here.values() for here in seen.pods.values()))
-        selections = frozenset(selection(pod) for pod in pods if pod.node_selector) - {frozenset()}
-        if selections != self._selections:
-            self._selections = selections
-            if (catalogue := self.catalogue.apart(selections)) != self._sold.catalogue:
+        """Let the offerings of a type stand apart that pods select between, or are kept out of."""
+        waiting = (each.pod for each in seen.waiting.values())
+        pods = [*waiting, *chain.from_iterable(here.values() for here in seen.pods.values())]
+        found = {selection(pod) for pod in pods if pod.node_selector}
+        asked_for = frozenset(found.union(selections(seen, pods, self.catalogue))) - {frozenset()}
+        if asked_for != self._selections:
+            self._selections = asked_for
+            if (catalogue := self.catalogue.apart(asked_for)) != self._sold.catalogue:
                 self._offer(catalogue)
 
     def _is_due(self, seen: Observed) -> bool:

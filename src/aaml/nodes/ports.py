@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import HOSTNAME_LABEL, Pod
+from aaml.cluster.objects import HOSTNAME_LABEL, Pod, PodAffinityTerm
 from aaml.nodes.catalogue import InstanceType, Offering
 from aaml.nodes.requirements import Labels, labels_of
 
@@ -55,6 +55,20 @@ class Waiting:
     since_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class KeptOut:
+    """Where required anti-affinity of pods that run keeps those out that the `term` is about.
+
+    `values` are the domains, of the term's label. `nodes` are the names of the nodes there. `all_new`: whether every
+    node that is provisioned lies in one of them.
+    """
+
+    term: PodAffinityTerm
+    values: frozenset[str]
+    nodes: frozenset[str]
+    all_new: bool = False
+
+
 @dataclass(slots=True)
 class Observed:
     """A cluster at one moment, as an autoscaler sees it.
@@ -66,6 +80,7 @@ class Observed:
     `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked. `namespace_labels` are
     those that selectors of namespaces look at. `known`: what an autoscaler has found out about pods, for good.
     `sold_out`: names of types that cannot be had now. `kept`: names of nodes that stay, whatever runs there.
+    `kept_out`: by anti-affinity of running pods; pods with such terms of their own are taken to stay where they are.
     """
 
     now_s: float
@@ -81,6 +96,7 @@ class Observed:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sold_out: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
+    kept_out: Sequence[KeptOut] = ()
     known: dict[type, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def pods_on(self, name: str) -> Mapping[str, Pod]:

@@ -151,6 +151,10 @@ class AnyOrder(RuleBasedStateMachine):
     def protect(self, least: int | None) -> None:
         self.cluster.least = least
 
+    @rule(refuses=st.booleans())
+    def refuse_pods(self, refuses: bool) -> None:
+        self.cluster.refuses = refuses
+
     @rule(away=st.booleans(), lost=st.booleans(), late=st.booleans())
     def change_the_api(self, away: bool, lost: bool, late: bool) -> None:
         self.cluster.away, self.cluster.answers_are_lost = away, lost
@@ -177,7 +181,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Once all is well pods run as far as nodes may be provisioned; once there are none no node of ours is left."""
         cluster = self.cluster
         cluster.sold_out, cluster.least = set(), None
-        cluster.away = cluster.answers_are_lost = cluster.mute = False
+        cluster.away = cluster.answers_are_lost = cluster.mute = cluster.refuses = False
         for claim in cluster.claims.values():
             claim.taints, claim.cordoned, claim.stays = set(), False, False
         self.go_on(60, 40.0)
