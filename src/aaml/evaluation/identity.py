@@ -20,6 +20,7 @@ What a command goes on with by `--resume` names its `inputs` in the same way, an
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -212,11 +213,14 @@ def _spec_sha256(whole: str) -> str:
     if named is None and by is None:
         return ""
     parts = [_digest(model_file(file)) for file in (named, by) if file is not None]
-    text = "" if by is not None else nodes
+    word = "" if by is not None else nodes
     if named is None:
-        text += spec
-    elif not is_model(spec):
-        text += spec.rpartition("#")[2] if "#" in spec else spec.rpartition(":")[2] if ".py:" in spec else ""
+        text = spec
+    elif is_model(spec):
+        text = word
+    else:
+        text = spec.rpartition("#")[2] if "#" in spec else spec.rpartition(":")[2] if ".py:" in spec else ""
+        text = json.dumps([text, word]) if word or text.startswith("[") else text
     return _sha256([*parts, *([_of(text.encode())] if text else [])])
 
 

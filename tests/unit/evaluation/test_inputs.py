@@ -210,7 +210,8 @@ def test_runs_of_a_scheduler_whose_model_was_changed_are_made_again(files: Path)
         (f"{PREFIX}profiles.yaml#p1", f"{PREFIX}profiles.yaml#p2"), ("scores.py:a", "scores.py:b"),
         ("least-allocated", "most-allocated"), ("first-fit+pool.yaml", "best-fit+pool.yaml"),
         ("first-fit+pool.yaml", "first-fit+learned"), ("first-fit+pool.yaml", "first-fit"),
-        ("start.json", "start.json+learned"),
+        ("start.json", "start.json+learned"), ("scores.py:learneda", "scores.py:a+learned"),
+        (f"{PREFIX}profiles.yaml#learned", f"{PREFIX}profiles.yaml+learned"),
     ],
 )  # fmt: skip
 def test_two_policies_of_one_label_are_two(one: str, other: str, files: Path) -> None:
