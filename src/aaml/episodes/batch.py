@@ -53,6 +53,7 @@ from aaml.episodes.supply_rows import (
 from aaml.episodes.whole import play_episodes
 from aaml.errors import UserError, bad_value
 from aaml.nodes.arrays import eviction
+from aaml.nodes.budgets import NOBODY
 from aaml.nodes.rows import NODE, OFFER, POD, POD_TIME, RuleWork
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
@@ -230,7 +231,7 @@ class BatchedEnv:
         sizes = (
             {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
-            | dict.fromkeys("YZJ", 0)
+            | dict.fromkeys("YZJXQ", 0)
             | {"R": 4, "n": len(NODE), "o": len(OFFER)}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
@@ -353,7 +354,7 @@ class BatchedEnv:
     # ---- episodes and their slots ------------------------------------------------------------------------------------
 
     def lay_out(self) -> None:
-        """Write the first episode of every row into memory, for `run`: nothing is played."""
+        """Write the first episode of every row into memory, for `play`: nothing is played."""
         self._write(np.arange(len(self)), 0)
 
     def _begin(self, which: IntArray, number: int | None) -> None:
@@ -420,6 +421,7 @@ class BatchedEnv:
                     "G": max(own["G"], devices),
                 }  # fmt: skip
                 own |= {"Y": pods, "Z": own["K"]} if plan.supply.may.size else {"Y": 0, "Z": 0}
+                own |= {"Q": len(plan.supply.limits), "X": pods if len(plan.supply.limits) else 0}
                 self._elastic = True
             self._check_kind(plan)
             sizes |= {letter: max(sizes[letter], size) for letter, size in own.items()}
@@ -457,7 +459,7 @@ class BatchedEnv:
         """Write what nodes are called that may be bought in an episode, and how long they take."""
         if self._supply is not None:
             pool = self._supply.pool
-            pool.names[slot], pool.spreads[slot] = supply.draw(self._sizes["L"])
+            pool.names[slot], pool.choices[slot], pool.spreads[slot] = supply.draw(self._sizes["L"])
 
     def _check_kind(self, plan: Plan) -> None:
         """Raise `UserError` for what is not compiled where nodes are bought, or where they stay."""
@@ -492,6 +494,12 @@ class BatchedEnv:
         put(pool.pods[slot], supply.pods)
         put(pool.kept_s[slot], supply.kept_s)
         pool.devices[slot], pool.may[slot], pool.corners[slot] = 0, True, 0.0
+        pool.protected[slot], pool.stuck[slot] = NOBODY, False
+        put(pool.alike[slot], supply.alike)
+        if len(supply.limits):
+            put(pool.protected[slot], supply.protected)
+            put(pool.limits[slot], supply.limits)
+            put(pool.stuck[slot], supply.stuck)
         put(pool.corners[slot], supply.corners)
         put(pool.devices[slot], supply.devices)
         put(pool.may[slot], supply.may)
@@ -515,7 +523,8 @@ class BatchedEnv:
 
     def _load(self, slot: int, plan: Plan) -> None:
         """Write a plan into its slot."""
-        if plan.supply is not None:
+        if plan.supply is not None and self._supply is not None:
+            put(self._supply.pool.endures[slot], plan.endures)
             self._load_supply(slot, plan.supply)
         pool, state = self._pool, plan.fleet.state
         mean_cpu, mean_memory = plan.fleet.mean_size

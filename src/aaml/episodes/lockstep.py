@@ -13,7 +13,7 @@ from aaml.cluster.metrics import hold_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.departures import drop, push
 from aaml.episodes.own_rewards import AFTER, BEFORE, OwnReward, own_reward
-from aaml.episodes.queueing import activate, enqueue, give_up, help_waiting, line_up
+from aaml.episodes.queueing import activate, enqueue, give_up, help_waiting, line_up, put_back
 from aaml.episodes.rewards import after, before, forget
 from aaml.episodes.rows import (
     POD_TIMES,
@@ -144,7 +144,7 @@ def begin(pool: EpisodePool, rows: Rows, env: Env, owned: Owned | None, b: int) 
     at.running, at.departed, at.bound, at.gpu_waiting = 0, 0, 0, 0
     at.arrived, at.ready, at.cursor, at.unschedulable, at.deferred = 0, 0, 0, 0, 0
     at.rejected, at.declined, at.late, at.freed, at.short = 0, 0, 0, 0, 0
-    at.recreated, at.evicted, at.lost = 0, 0, 0
+    at.recreated, at.evicted, at.lost, at.backing, at.busy_s = 0, 0, 0, 0, -np.inf
     at.now_s = min(0.0, pods.arrival_s[0]) if arriving else 0.0
     env.totals[:] = 0.0
     nodes.requested[:] = 0
@@ -169,7 +169,9 @@ def begin(pool: EpisodePool, rows: Rows, env: Env, owned: Owned | None, b: int) 
 
 
 @inlined
-def _next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:  # noqa: C901
+def _next_decision(  # noqa: C901, PLR0912
+    env: Env, owned: Owned | None, settings: BatchSettings, work: Work, mask: BoolArray
+) -> bool:
     """Let time pass until a pod fits somewhere, whose `mask` is written; returns whether there is one.
 
     None may fit because larger arrays are needed: then it is `at.short`, and is to be asked again.
@@ -177,21 +179,22 @@ def _next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work:
     at, pods, until_s = env.at, env.pods, env.episode.until_s
     at.short = 0
     while True:
-        if _ready_pod_fits(env, owned, mask):
+        if owned is not None and owned.seen.terms.failed_try_s > 0.0:
+            if _tried_pod_fits(env, owned, settings, work, mask):
+                return True
+        elif _ready_pod_fits(env, owned, mask):
             return True
-        if owned is None:
-            at_s = env.queue.leave_s[0] if at.running else np.inf
-        else:
+        if owned is not None:
             if is_short(env, owned):
                 at.short = 1
                 return False
+            if at.ready > 0:  # not all were tried
+                put_back(env, settings, work.late[0])
             if is_due(env, owned) and turn(reference((env, owned, settings, work))):
                 activate(env)
                 line_up(env, settings, work.keys, work.late)
                 continue
-            at_s = min(next_end_s(owned), next_s(owned))
-        if at.arrived < env.episode.pods:
-            at_s = min(at_s, pods.arrival_s[at.arrived])
+        at_s = _next_event_s(env, owned)
         ends = at_s > until_s or at_s == np.inf
         if ends:
             at_s = until_s if until_s < np.inf else at.now_s
@@ -199,6 +202,8 @@ def _next_decision(env: Env, owned: Owned | None, settings: BatchSettings, work:
         if ends:
             mask[:] = False
             return False
+        if at.late:
+            put_back(env, settings, work.late[0])
         helped = _depart(env) if owned is None else end_pods(env, owned)
         if helped:
             help_waiting(env, settings, work.late[0])
@@ -233,21 +238,62 @@ next_decision = by_class(1, {Owned: _next_owned, None: _next_alone})
 
 
 @inlined
+def _next_event_s(env: Env, owned: Owned | None) -> float:
+    """Return when the next pod comes or goes, or the autoscaler is at work."""
+    at = env.at
+    if owned is not None:
+        at_s = min(next_end_s(owned), next_s(owned))
+    else:
+        at_s = env.queue.leave_s[0] if at.running else np.inf
+    if at.arrived < env.episode.pods:
+        at_s = min(at_s, env.pods.arrival_s[at.arrived])
+    return at_s
+
+
+@inlined
 def _ready_pod_fits(env: Env, owned: Owned | None, mask: BoolArray) -> bool:
     """Go on to the first ready pod that fits somewhere, and write its mask; returns whether there is one."""
-    at, queue = env.at, env.queue
+    at = env.at
     while at.cursor < at.ready:
-        number = env.pods.shape[queue.ready[at.cursor]]
-        if queue.blocked[number] != at.freed:
-            if _feasible(env.nodes, env.shapes[number], mask, at.nodes):
-                return True
-            queue.blocked[number] = at.freed
-        at.rejected += 1
-        if owned is not None:
-            rejected(owned, queue.ready[at.cursor], at.now_s)
-        queue.waiting[at.unschedulable] = give_up(env)
-        at.unschedulable += 1
+        if _first_pod_fits(env, owned, mask):
+            return True
     at.cursor, at.ready = 0, 0
+    return False
+
+
+@inlined
+def _tried_pod_fits(env: Env, owned: Owned, settings: BatchSettings, work: Work, mask: BoolArray) -> bool:
+    """Do so where a try that finds no node takes time, until something else happens: `SimCluster.next_pod`."""
+    at = env.at
+    while True:
+        if at.now_s < at.busy_s:
+            if at.busy_s >= min(_next_event_s(env, owned), env.episode.until_s):
+                return False
+            _hold_until(env, at.busy_s)
+            put_back(env, settings, work.late[0])
+            line_up(env, settings, work.keys, work.late)
+        if at.cursor >= at.ready:
+            at.cursor, at.ready, at.backing = 0, 0, 0
+            return False
+        if _first_pod_fits(env, owned, mask):
+            return True
+        at.busy_s = at.now_s + owned.seen.terms.failed_try_s
+
+
+@inlined
+def _first_pod_fits(env: Env, owned: Owned | None, mask: BoolArray) -> bool:
+    """Write where the first ready pod fits; returns whether it does anywhere, else it waits."""
+    at, queue = env.at, env.queue
+    number = env.pods.shape[queue.ready[at.cursor]]
+    if queue.blocked[number] != at.freed:
+        if _feasible(env.nodes, env.shapes[number], mask, at.nodes):
+            return True
+        queue.blocked[number] = at.freed
+    at.rejected += 1
+    if owned is not None:
+        rejected(owned, queue.ready[at.cursor], at.now_s)
+    queue.waiting[at.unschedulable] = give_up(env)
+    at.unschedulable += 1
     return False
 
 

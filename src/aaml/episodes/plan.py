@@ -67,6 +67,7 @@ class Plan:
     tolerance    int64 [S]      row of `allowed`
     picky        bool [S]       whether it names GPU models
     allowed      bool [C, N]    nodes that take pods with such tolerations
+    endures      bool [C]       which of them allow a node that is cordoned
     kind         int64 [T]      row in the life table of what is expected of it, 0 without a model
     limit_s      float64 [T]    age beyond which it is known not to run
     ===========  =============  ====================================================================================
@@ -86,6 +87,7 @@ class Plan:
     tolerance: IntArray
     picky: BoolArray
     allowed: BoolArray
+    endures: BoolArray
     kind: IntArray
     limit_s: FloatArray
     supply: SupplyPlan | None = None
@@ -132,6 +134,7 @@ class Plan:
             np.array(tolerance, dtype=np.int64),
             np.array([bool(pod.gpu.models) for pod in examples], dtype=np.bool_),
             np.array([fleet.allowed(examples[number]) for number in first], dtype=np.bool_),
+            np.array([tolerated(examples[number].tolerations, UNSCHEDULABLE_TAINT) for number in first], np.bool_),
             np.array(
                 [0 if lifetime_model is None else lifetime_model.row(pod) for pod in workload.pods], dtype=np.int64
             ),

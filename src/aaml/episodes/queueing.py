@@ -100,6 +100,30 @@ def activate(env: Env) -> None:
 
 
 @inlined
+def put_back(env: Env, settings: BatchSettings, late: SmallArray) -> None:
+    """Take those that were not tried for those that are to be put in order; those that back off go to `late` [T]."""
+    at, pods, queue, count = env.at, env.pods, env.queue, 0
+    for i in range(at.cursor, at.ready):
+        pod = queue.ready[i]
+        if i >= at.ready - at.backing:
+            late[at.late] = pod
+            at.late += 1
+        else:
+            queue.ready[count] = pod
+            count += 1
+    at.ready, at.cursor, at.backing, waits = count, 0, 0, 0
+    for i in range(at.late):
+        pod = late[i]
+        if backoff_window(pods.added_s[pod], pods.failures[pod], settings) + 1.0 > at.now_s:
+            late[waits] = pod
+            waits += 1
+        else:
+            queue.ready[at.ready] = pod
+            at.ready += 1
+    at.late = waits
+
+
+@inlined
 def line_up(env: Env, settings: BatchSettings, keys: FloatArray, late: SmallArray) -> None:
     """Put those that are to be tried next in order, behind them those that back off: of these who waits longest.
 
@@ -120,4 +144,4 @@ def line_up(env: Env, settings: BatchSettings, keys: FloatArray, late: SmallArra
             keys[0, i] = pods.since_s[queue.ready[i]] if settings.sorted else pods.added_s[queue.ready[i]]
         stable_sort(keys[0], queue.ready, at.ready, keys[1], late[1])
     at.ready += at.late
-    at.late = 0
+    at.backing, at.late = at.late, 0

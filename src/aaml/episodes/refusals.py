@@ -12,15 +12,10 @@ no pod                              there is nothing to decide
 a timeline, filters of one's own,   an episode begins empty, and nothing but pods and the supply of nodes is to come
 pods that run already
 where nodes are provisioned:
-tolerations, a deadline             no node has taints; an evicted pod's deadline would move
+a deadline                          of what is left of an evicted pod's lifetime it would leave another part
 an autoscaler but Karpenter's       the others are not compiled
 and learned nodes'
-disruption budgets of pods          `aaml.nodes.budgets` looks at labels
-`join_step_s`, `failed_try_s`       not compiled
-reserved capacity, types whose      a node is bought in the way that its price says
-cheapest offerings differ in
-capacity type, over 600 types
-a linear scorer: GPUs               its features have none
+over 600 types                      memory for each pod and type
 kube-scheduler: images, soft        plugins that score them are not compiled
 taints, containers without a
 request, nodes in several zones,
@@ -80,16 +75,11 @@ def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNode
     buyer = supply.autoscaler
     if not isinstance(buyer, Karpenter | LearnedNodes):
         raise UserError(f"compiled episodes know Karpenter and learned nodes, not {type(buyer).__name__}")
-    if supply.budgets:
-        raise UserError("compiled episodes know no disruption budgets of pods")
-    if supply.times.join_step_s or supply.times.failed_try_s:
-        raise UserError("compiled episodes know no join_step_s and failed_try_s of nodes' times: leave them 0")
     _check_catalogue(buyer.catalogue)
     resources = set(buyer.catalogue.resources)
     for pod in pods:
         found = (
-            "tolerations" if pod.tolerations
-            else "a deadline" if pod.deadline_s is not None
+            "a deadline" if pod.deadline_s is not None
             else "a resource that no type offers" if not pod.requests.keys() <= resources
             else ""
         )  # fmt: skip
@@ -101,19 +91,6 @@ def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNode
 def _check_catalogue(catalogue: Catalogue) -> None:
     if len(catalogue.numbers) < len(catalogue) or len(catalogue) > MOST_TYPES:
         raise UserError(f"compiled episodes know at most {MOST_TYPES} instance types, of a name each")
-    for kind in catalogue.types:
-        if "reserved" in {each.capacity_type for each in kind.offerings}:
-            raise UserError(f"instance type {kind.name}: compiled episodes buy no reserved capacity")
-        ways = sorted({each.capacity_type for each in kind.launched})
-        if len(ways) > 1:
-            raise UserError(f"instance type {kind.name}: compiled episodes tell {' and '.join(ways)} apart by price")
-
-
-def check_linear(pods: Iterable[Pod]) -> None:
-    """Raise `UserError` for pods that a linear scorer's features do not describe."""
-    for pod in pods:
-        if pod.gpu.count:
-            raise UserError(f"{pod.key}: it has GPUs; a linear scorer's compiled episodes take pods without")
 
 
 def check_kube_scheduler(nodes: Iterable[Node], pods: Iterable[Pod]) -> None:

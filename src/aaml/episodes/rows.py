@@ -48,10 +48,13 @@ PROGRESS = np.dtype(
         for name in (
             "slot", "alive", "running", "arrived", "ready", "cursor", "unschedulable", "deferred", "bound", "departed",
             "rejected", "declined", "steps", "gpu_waiting", "over", "cut", "infeasible", "nodes", "shown", "late",
-            "freed", "recreated", "evicted", "lost", "short",
+            "freed", "recreated", "evicted", "lost", "short", "backing",
         )
     ]
-    + [(name, np.float64) for name in ("now_s", "seconds", "reward", "last_s", "last_queue", "last_row", "last_paid")]
+    + [
+        (name, np.float64)
+        for name in ("now_s", "seconds", "reward", "last_s", "last_queue", "last_row", "last_paid", "busy_s")
+    ]
 )  # fmt: skip
 """How far an environment is.
 
@@ -60,7 +63,8 @@ for. `over`: nothing can happen any more; `cut`: after the most steps; `infeasib
 rewards remember of the decision before. `nodes`: how many there are now; `shown`: how many there were when
 policies saw them last. `late`: pods that back off and yet are tried at
 this moment. `freed`: how often there was more room than before. `recreated`: pods that waited again after an eviction.
-`short`: it waits for larger arrays.
+`short`: it waits for larger arrays. `busy_s`: until then no pod is tried, for the last try took time; `backing`: how
+many of the `ready` back off, which are the last of them.
 """
 NODE_FACTS = columns(("gpu_count", "gpu_model"))
 NODE_FLAGS = columns(("cordoned", "capacity", "allowed"))  # from `allowed` on, a row for each kind of toleration

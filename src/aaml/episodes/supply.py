@@ -11,6 +11,7 @@ from aaml.episodes.supply_rows import Owned, run_meter
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
+from aaml.nodes.budgets import NOBODY, evictable
 from aaml.nodes.rows import (
     BUYS,
     DELETES,
@@ -27,13 +28,14 @@ from aaml.nodes.rows import (
     TRAIT,
     Number,
     Seen,
+    is_kept,
     kept_pods,
 )
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.scheduling.costs import PAID, show_costs
 from aaml.scheduling.observation import mean_size
 
-_READY, _DRAIN, _STOP, _RECREATE = range(4)
+_READY, _DRAIN, _STOP, _RECREATE, _STEP = range(5)
 EpisodeReference = Reference[tuple[Env, Owned, BatchSettings, Work]]
 """An environment in which nodes are provisioned, as what happens to nodes hands it on."""
 
@@ -109,6 +111,8 @@ def turn(ref: EpisodeReference) -> bool:
     if happened:
         return True
     at.now_s = now_s
+    if len(own.protected):
+        _look_at_budgets(env, own)
     while _may_order(own.seen):
         orders, count = call_at(own.seen.terms.rule, reference((own.seen, work.supply.rule)))
         if orders == NOTHING:
@@ -147,7 +151,7 @@ def is_short(env: Env, own: Owned) -> bool:
     """Whether a turn, or the binds after it, might need more rows, numbers or events than the arrays have.
 
     A turn buys at most a node for each pod that waits or is on a node on its way out, and for each on two others, and
-    one more. A pod has at most two events to come, a node two.
+    one more. Of a pod at most four events are added, of a node that comes or goes three.
     """
     at, waits = own.seen.at, env.at.arrived + env.at.recreated - env.at.bound
     leaving, fullest = 0, 0
@@ -157,11 +161,11 @@ def is_short(env: Env, own: Owned) -> bool:
             leaving += own.seen.nodes[NODE.pods, number]
         else:
             fullest = max(fullest, own.seen.nodes[NODE.pods, number])
-    pods = waits + env.at.running + 1
+    pods, come = waits + env.at.running + 1, waits + leaving + 2 * fullest + 1
     return (
         at.alive > len(env.nodes.allocatable)
-        or at.bought + waits + leaving + 2 * fullest + 1 > own.seen.nodes.shape[1]
-        or at.events + 3 * pods + 2 * at.alive > len(own.events.at_s)
+        or at.bought + come > own.seen.nodes.shape[1]
+        or at.events + 4 * (pods + come + at.alive) > len(own.events.at_s)
         or at.ends + pods > len(own.ends.at_s)
     )
 
@@ -198,7 +202,8 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
         own.seen.nodes[column, number] = 0
     own.seen.nodes[NODE.kind, number], own.seen.node_times[NODE_TIME.launched_s, number] = kind, now_s
     spot, price = own.seen.offers[OFFER.spot, kind], own.seen.offers[OFFER.price, kind]
-    own.seen.nodes[NODE.spot, number] = as_spot or spot == price
+    alike = own.choices[number] % own.alike[kind, 0]
+    own.seen.nodes[NODE.spot, number] = as_spot or (own.alike[kind, 1] >> alike) & 1
     own.seen.paid[number] = spot if as_spot else price
     for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
         own.seen.node_times[column, number] = np.nan
@@ -215,7 +220,11 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
     at.bought += 1
     meter.launched(own.seen.at, own.seen.paid[number], own.seen.offers[OFFER.watts_idle, kind])
     at.changed_s = now_s
-    _push(own, now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number], _READY, number)
+    ready_s = now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number]
+    if terms.join_step_s > 0.0:
+        _push(own, max(ready_s - 2 * terms.join_step_s, now_s), _STEP, number)
+        _push(own, max(ready_s - terms.join_step_s, now_s), _STEP, number)
+    _push(own, ready_s, _READY, number)
     return number
 
 
@@ -246,20 +255,25 @@ def _mark(env: Env, own: Owned, number: int) -> None:
     row = own.seen.nodes[NODE.row, number]
     if row >= 0:
         env.nodes.cordoned[row] = True
-        env.nodes.allowed[:, row] = False
+        for kind in range(len(own.endures)):
+            env.nodes.allowed[kind, row] = own.endures[kind]
         activate(env)
 
 
 @outlined
 def _drain(ref: EpisodeReference, number: int) -> None:
-    """Begin to evict a node's pods, which is seen to again once it may be given back.
-
-    Karpenter drains no node with a pod that may not be disrupted.
-    """
+    """Begin to evict a node's pods, which is seen to again once it may be given back or more of them may go."""
     env, own, _, _ = referent(ref)
+    now_s = env.at.now_s
     if np.isnan(own.seen.node_times[NODE_TIME.draining_s, number]):
-        own.seen.node_times[NODE_TIME.draining_s, number] = env.at.now_s
-        _push(own, env.at.now_s + own.seen.terms.min_drain_s, _DRAIN, number)
+        own.seen.node_times[NODE_TIME.draining_s, number] = now_s
+        _push(own, now_s + own.seen.terms.min_drain_s, _DRAIN, number)
+        pod = own.seen.nodes[NODE.first, number] if own.seen.nodes[NODE.awhile, number] else -1
+        while pod >= 0:
+            released_s = own.seen.pod_times[POD_TIME.released_s, pod]
+            if 0.0 < own.seen.kept_s[pod] < np.inf and released_s > now_s:
+                _push(own, released_s, _DRAIN, number)
+            pod = own.seen.pods[POD.after, pod]
         _evict(ref, number)
 
 
@@ -279,6 +293,8 @@ def _happen(ref: EpisodeReference, kind: int, subject: int) -> bool:
     env, own, _, _ = referent(ref)
     if kind == _READY:
         return _ready(ref, subject)
+    if kind == _STEP:
+        return _step(ref, subject)
     if kind == _STOP:
         return _stop(ref, subject)
     if kind == _RECREATE:
@@ -290,8 +306,19 @@ def _happen(ref: EpisodeReference, kind: int, subject: int) -> bool:
         enqueue(env, subject)
         return True
     if not np.isnan(own.seen.node_times[NODE_TIME.draining_s, subject]):
+        _evict(ref, subject)
         _give_back(env, own, subject)
     return False
+
+
+@inlined
+def _step(ref: EpisodeReference, number: int) -> bool:
+    """A node that takes no pods yet is seen to change."""
+    env, own, settings, work = referent(ref)
+    if own.seen.nodes[NODE.deleting, number]:
+        return False
+    help_waiting(env, settings, work.late[0])
+    return True
 
 
 @inlined
@@ -343,18 +370,44 @@ def _ready(ref: EpisodeReference, number: int) -> bool:
 
 @outlined
 def _evict(ref: EpisodeReference, number: int) -> None:
-    """Evict the pods of a node that do not stop already."""
+    """Evict the pods of a node that may be and do not stop already: others are tried again."""
     env, own, _, _ = referent(ref)
-    pod = own.seen.nodes[NODE.first, number]
+    pod, refused = own.seen.nodes[NODE.first, number], False
     while pod >= 0:
         following = own.seen.pods[POD.after, pod]
-        if not own.seen.pods[POD.stopping, pod]:
-            if own.seen.terms.grace_s > 0.0:
-                own.seen.pods[POD.stopping, pod] = 1
-                _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
-            else:
-                _stop(ref, pod)
+        if own.seen.pods[POD.stopping, pod] or is_kept(own.seen, pod):
+            pass
+        elif len(own.protected) and not _lets_go(env, own, pod):
+            refused = True
+        elif own.seen.terms.grace_s > 0.0:
+            own.seen.pods[POD.stopping, pod] = 1
+            _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
+        else:
+            _stop(ref, pod)
         pod = following
+    if refused:
+        _push(own, env.at.now_s + own.seen.terms.retry_s, _DRAIN, number)
+
+
+@inlined
+def _look_at_budgets(env: Env, own: Owned) -> None:
+    """Note which pods their disruption budgets protect now."""
+    for pod in range(env.at.arrived):
+        own.seen.blocked[pod] = own.seen.pods[POD.end, pod] >= 0 and not _lets_go(env, own, pod)
+
+
+@inlined
+def _lets_go(env: Env, own: Owned, pod: int) -> bool:
+    """Whether the budgets of a pod let it go: `aaml.nodes.budgets.allowed_evictions`."""
+    number, available, missing = own.protected[pod], 0, 0
+    if number < 0:
+        return number == NOBODY
+    for other in range(env.at.arrived):
+        if own.protected[other] == number:
+            runs, stops = own.seen.pods[POD.end, other] >= 0, own.seen.pods[POD.stopping, other] > 0
+            available += runs and not stops
+            missing += stops or own.seen.pods[POD.noted, other] >= 0 or env.pods.node[other] == COMES_AGAIN
+    return evictable(own.limits[number], available, available + missing) > 0
 
 
 @outlined

@@ -14,13 +14,14 @@ from aaml.episodes.ports import Supply
 from aaml.episodes.refusals import check_supply
 from aaml.nodes import karpenter_rules, learned_rules
 from aaml.nodes.arrays import Sold
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.budgets import LIMIT, is_stuck, protector
+from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.karpenter import Karpenter, budgets_of, terms_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.settings import KarpenterSettings
-from aaml.nodes.successors import LETTERS, begins_anew, is_next_late
+from aaml.nodes.successors import LETTERS, begins_anew, chooser, is_next_late, node_name
 from aaml.workload.model import Workload
 
 IntArray = npt.NDArray[np.int64]
@@ -38,6 +39,10 @@ class SupplyPlan:
     pods         int64 [4, T]   columns of `TRAIT`
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
+    protected    int32 [T]      number of the budget that protects a pod, or `NOBODY` or `SEVERAL`
+    limits       int64 [Q, 3]   budgets of pods, in the columns of `LIMIT`
+    stuck        bool [T]       which pods may never be evicted
+    alike        int64 [K, 2]   in how many ways each type costs what a launch pays; which of them are spot, as bits
     devices      int64 [K, G]   thousandths of each GPU of a type
     models       str [K]        the model of a type's GPUs
     may          bool [T, K]    which types a pod's GPU models allow; [0, 0] where none names any
@@ -56,6 +61,10 @@ class SupplyPlan:
     pods: IntArray
     kept_s: FloatArray
     budgets: IntArray
+    protected: npt.NDArray[np.int32]
+    limits: IntArray
+    stuck: npt.NDArray[np.bool_]
+    alike: IntArray
     devices: IntArray
     models: tuple[str, ...]
     may: npt.NDArray[np.bool_]
@@ -85,7 +94,10 @@ class SupplyPlan:
             supply, catalogue, karpenter, policy, buyer.first_look_s, offers, sold.offers,
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
-            budgets_of(karpenter), sold.devices, models, may,
+            budgets_of(karpenter), np.array([protector(supply.budgets, pod) for pod in workload.pods], np.int32),
+            np.array([budget.limit for budget in supply.budgets], np.int64).reshape(-1, len(LIMIT)),
+            np.array([is_stuck(supply.budgets, pod) for pod in workload.pods], np.bool_),
+            np.array([_alike(kind) for kind in catalogue.types], np.int64), sold.devices, models, may,
         )  # fmt: skip
 
     @property
@@ -116,6 +128,7 @@ class SupplyPlan:
             "hours": len(self.supply.meter.carbon_g_per_kwh), "first_look_s": self.first_look_s,
             "registration_delay_s": times.registration_delay_s, "initialization_s": times.initialization_s,
             "min_drain_s": times.min_drain_s, "grace_s": times.grace_s, "recreate_s": times.recreate_s,
+            "retry_s": times.retry_s, "join_step_s": times.join_step_s, "failed_try_s": times.failed_try_s,
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
             "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
             "consolidatable_s": self.supply.consolidatable_s, "learned": self.policy is not None,
@@ -123,20 +136,24 @@ class SupplyPlan:
         }  # fmt: skip
 
     @cached_property
-    def _drawn(self) -> tuple[np.random.Generator, list[int], list[float]]:
-        """What draws, and what it has drawn of nodes: by what their names are ordered, and how much later each is."""
-        return deepcopy(self.supply.rng), [], []
+    def _drawn(self) -> tuple[np.random.Generator, list[int], list[int], list[float]]:
+        """What draws, and what it has drawn of nodes (`draw`)."""
+        return deepcopy(self.supply.rng), [], [], []
 
-    def draw(self, count: int) -> tuple[IntArray, FloatArray]:
-        """Return what the names of the first nodes are ordered by, and how much later each is ready."""
-        rng, names, spreads = self._drawn
-        while len(names) < count:
-            name = 0
-            for letter in rng.integers(len(LETTERS), size=8).tolist():
-                name = name * len(LETTERS) + _RANKS[letter]
-            names.append(name)
+    def draw(self, count: int) -> tuple[IntArray, IntArray, FloatArray]:
+        """Draw the first nodes.
+
+        Returns by what their names are ordered, which of several ways to launch each takes, how much later it is ready.
+        """
+        rng, ranks, choices, spreads = self._drawn
+        while len(ranks) < count:
+            letters, rank = rng.integers(len(LETTERS), size=8).tolist(), 0
+            for letter in letters:
+                rank = rank * len(LETTERS) + _RANKS[letter]
+            ranks.append(rank)
+            choices.append(chooser(node_name(letters)))
             spreads.append(self.supply.times.initialization_spread_s * float(rng.random()))
-        return np.array(names[:count], dtype=np.int64), np.array(spreads[:count])
+        return np.array(ranks[:count], dtype=np.int64), np.array(choices[:count], np.int64), np.array(spreads[:count])
 
     def billed(
         self, meter: Mapping[str, float], waits_s: FloatArray, evicted: int, now_s: float
@@ -145,3 +162,9 @@ class SupplyPlan:
         own = self.supply.meter
         ran_up: Any = {"fluid": own.fluid, "carbon_g_per_kwh": own.carbon_g_per_kwh, **meter}
         return billed(Meter(**ran_up), charged(self.supply.prices, waits_s, evicted), now_s)
+
+
+def _alike(kind: InstanceType) -> tuple[int, int]:
+    """Return in how many ways a type costs what a launch pays, and which of them are spot, as bits."""
+    spots = [each.capacity_type == "spot" for each in kind.launched]
+    return len(spots), sum(spot << number for number, spot in enumerate(spots))

@@ -1,7 +1,8 @@
 """The memory of autoscalers in a batch: what can be bought in an episode, and what an environment has bought.
 
 Sizes have the letters of `aaml.episodes.rows`, and L nodes bought in an episode, E events to come, D ends of pods
-to come, K types, U budgets, V corners of the fluid bound, H hours of carbon. A node is its *number*: the how-manieth
+to come, K types, U budgets of nodes, Q of pods, X pods that these may protect, V corners of the fluid bound, H hours
+of carbon. A node is its *number*: the how-manieth
 that was bought. It has a row while it is in the cluster.
 """
 
@@ -27,10 +28,16 @@ class SupplyPool(NamedTuple):
     carbon: Any
     budgets: Any
     names: Any
+    choices: Any
     spreads: Any
+    endures: Any
+    alike: Any
     pods: Any
     kept_s: Any
     evicting: Any
+    protected: Any
+    limits: Any
+    stuck: Any
     devices: Any
     models: Any
     may: Any
@@ -53,7 +60,6 @@ class SupplyRows(NamedTuple):
     paid: Any
     plan_types: Any
     blocked: Any
-    stuck: Any
 
 
 class SupplyWork(NamedTuple):
@@ -71,9 +77,19 @@ class Supply(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """An environment's nodes and who provisions them, as views: a cluster as rules see it, and what is to come."""
+    """An environment's nodes and who provisions them, as views: a cluster as rules see it, and what is to come.
+
+    `protected` [X]: the number of the budget that protects a pod, or what `aaml.nodes.budgets` says in its place;
+    `limits` [Q, LIMIT]. `endures` [C]: which kinds of toleration allow a cordoned node. `alike` [K, 2]: in how many
+    ways a type costs what a launch pays, and which of them are spot, as bits; `choices` [L]: by what a node takes one.
+    """
 
     seen: Seen
+    protected: Any
+    limits: Any
+    endures: Any
+    alike: Any
+    choices: Any
     models: Any
     carbon: Any
     spreads: Any
@@ -89,10 +105,15 @@ def _owned_of(supply: Any, env: Env, b: int) -> Owned | None:
         pool.pods[w], pool.kept_s[w], pool.evicting[w], env.shapes, env.pods.shape, env.nodes.allocatable,
         env.nodes.requested, pool.offers[w], pool.prices[w], pool.corners[w], pool.budgets[w], pool.names[w],
         pool.devices[w], env.nodes.gpu_free, rows.paid[b], rows.plan_types[b], pool.may[w], pool.on_sale[w],
-        rows.blocked[b], rows.stuck[b], pool.stays[w],
+        rows.blocked[b], pool.stuck[w], pool.stays[w],
     )  # fmt: skip
     return Owned(
         seen,
+        pool.protected[w],
+        pool.limits[w],
+        pool.endures[w],
+        pool.alike[w],
+        pool.choices[w],
         pool.models[w],
         pool.carbon[w],
         pool.spreads[w],
@@ -119,16 +140,18 @@ _F, _I, _S, _B = np.float64, np.int64, np.int32, np.bool_
 SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
         "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "WoK"), "corners": (_F, "WV3"),
-        "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "spreads": (_F, "WL"), "pods": (_S, "W4T"),
-        "kept_s": (_F, "WT"), "evicting": (_F, "WT"), "devices": (_I, "WKJ"), "models": (_I, "WK"), "may": (_B, "WYZ"),
-        "on_sale": (_B, "W0"), "stays": (_B, "W0"),
+        "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "choices": (_I, "WL"), "spreads": (_F, "WL"),
+        "endures": (_B, "WC"), "alike": (_I, "WK2"), "pods": (_S, "W4T"), "kept_s": (_F, "WT"), "evicting": (_F, "WT"),
+        "protected": (_S, "WX"), "limits": (_I, "WQ3"), "stuck": (_B, "WX"), "devices": (_I, "WKJ"),
+        "models": (_I, "WK"), "may": (_B, "WYZ"), "on_sale": (_B, "W0"), "stays": (_B, "W0"),
     },
     "SupplyRows": {
         "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),
         "pods": (_S, "B8T"), "event_s": (_F, "BE"), "events": (_S, "B3E"), "end_s": (_F, "BD"), "ends": (_S, "B3D"),
-        "paid": (_F, "BL"), "plan_types": (np.int8, "BK"), "blocked": (_B, "B0"), "stuck": (_B, "B0"),
+        "paid": (_F, "BL"), "plan_types": (np.int8, "BK"), "blocked": (_B, "BX"),
     },
     "RuleWork": WORK_LAYOUT,
 }  # fmt: skip
-"""As in `aaml.episodes.rows`; J: GPUs of a type; Y and Z: T and K where pods name GPU models, else 0; `n`: the columns
+"""As in `aaml.episodes.rows`; J: GPUs of a type; Y and Z: T and K where pods name GPU models, else 0; X: T where
+budgets protect pods, else 0; `n`: the columns
 of `NODE`, `o`: of `OFFER`. Where a size is 0, nothing is told."""

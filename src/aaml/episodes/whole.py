@@ -30,7 +30,8 @@ from aaml.nodes.rows import SHAPE_REQUEST, Number
 from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import best_of, run_program
 from aaml.policies.fragmentation import FragmentTables
-from aaml.policies.heuristics.linear import life_score, plain_score, weigh_into
+from aaml.policies.gpu.arrays import SHAPE_COUNT
+from aaml.policies.heuristics.linear import cost_score, gpu_score, life_score, plain_score, weigh_into
 from aaml.policies.kube_scores.config import MAX_SCORE
 from aaml.scheduling.lifetimes import LifetimeTable
 from aaml.scheduling.observation import NODE_FEATURES, mean_size
@@ -40,11 +41,20 @@ _HALF = MAX_SCORE // 2
 
 
 class LinearScorer(NamedTuple):
-    """A `LinearPolicy`: `weights` float64 [terms, F]. Working memory are `total` [F] and `measured` float64 [2]."""
+    """A `LinearPolicy` of use and lifetimes: `weights` float64 [terms, F].
+
+    Working memory are `total` [F] and `measured` float64 [2].
+    """
 
     weights: Any
     total: Any
     measured: Any
+
+
+class WideScorer(NamedTuple):
+    """A `LinearPolicy` with its features of GPUs and costs too, which it looks at as formulas do."""
+
+    linear: LinearScorer
 
 
 class FormulaScorer(NamedTuple):
@@ -115,14 +125,21 @@ def play_episodes(
 
 
 def _choose_linear(scorer: LinearScorer, env: Env, owned: Owned | None, sight: Sight, pod: int) -> int:
-    return _highest(scorer, env, owned, sight, sight.lives, pod)
+    return _highest(scorer, env, owned, sight, sight.lives, None, pod)
+
+
+def _choose_wide(scorer: WideScorer, env: Env, owned: Owned | None, sight: Sight, pod: int) -> int:
+    n = env.at.nodes
+    mask, nodes, pairs = sight.mask[:n], sight.nodes[:n], sight.pairs[:n]
+    show(env, owned, sight.settings, sight.tables, sight.lives, sight.work, True, mask, nodes, pairs, sight.pod)
+    return _highest(scorer.linear, env, owned, sight, sight.lives, (nodes, pairs), pod)
 
 
 @inlined
 def _highest(
-    scorer: LinearScorer, env: Env, owned: Owned | None, sight: Sight, lives: LifetimeTable | None, pod: int
+    scorer: LinearScorer, env: Env, owned: Owned | None, sight: Sight, lives: LifetimeTable | None, wide: Any, pod: int
 ) -> int:
-    """Return the node with the highest score, of equal ones the first."""
+    """Return the node with the highest score, of equal ones the first; `wide` are features of nodes and pairs."""
     at, nodes, n = env.at, env.nodes, env.at.nodes
     mean_cpu, mean_memory = env.episode.mean_cpu, env.episode.mean_memory
     if owned is not None:
@@ -144,11 +161,25 @@ def _highest(
             score = plain_score(scorer.total, cpu_after, memory_after, nodes.requested[i, PODS_COLUMN])
             if lives is not None:
                 score += life_score(scorer.total, remaining_s, empty_s[i], nodes.requested[i, PODS_COLUMN])
+            if wide is not None:
+                longer_s = remaining_s - empty_s[i] if lives is not None else 0.0
+                score += _wide_score(scorer, owned is not None and sight.settings.costs, shape, wide, i, longer_s)
             if chosen < 0 or score > best:
                 best, chosen = score, i
     if lives is not None:
         empty_s[chosen] = max(empty_s[chosen], remaining_s)
     return chosen
+
+
+@inlined
+def _wide_score(scorer: LinearScorer, costs: bool, shape: IntArray, wide: Any, i: int, longer_s: float) -> float:
+    """Return what costs and GPUs add to a node's score."""
+    score = 0.0
+    if costs:
+        score += cost_score(scorer.total, wide[0][i, len(NODE_FEATURES) :], longer_s)
+    if shape[SHAPE_COUNT] > 0:
+        score += gpu_score(scorer.total, wide[1][i])
+    return score
 
 
 def _choose_by_formula(scorer: FormulaScorer, env: Env, owned: Owned | None, sight: Sight, _pod: int) -> int:
@@ -211,7 +242,8 @@ def _nth(totals: IntArray, found: IntArray, count: int, best: Number, nth: Numbe
 
 
 _CHOICES: Mapping[type | None, Callable[..., int]] = {
-    LinearScorer: _choose_linear, FormulaScorer: _choose_by_formula, KubeScorer: _choose_as_kube_scheduler,
+    LinearScorer: _choose_linear, WideScorer: _choose_wide, FormulaScorer: _choose_by_formula,
+    KubeScorer: _choose_as_kube_scheduler,
 }  # fmt: skip
 choose = by_class(0, _CHOICES)
 """The node that a scorer takes for the first ready pod; one fits."""

@@ -3,9 +3,35 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+import numpy as np
+
+from aaml.cluster.kernels import columns, inlined, interpreted
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
+
+LIMIT = columns(("unavailable", "amount", "percent"))
+"""Of a budget: whether `amount` says how many pods may be unavailable, not how many must be available, and whether it
+is a percentage."""
+NOBODY, SEVERAL = -1, -2
+"""In place of the number of the budget that protects a pod: there is none, or there are several."""
+
+
+@inlined
+def evictable(limit: Any, available: int, expected: int) -> int:
+    """Return how many more of `expected` pods may be evicted, of which so many are available; `limit` [LIMIT].
+
+    A share is rounded up, as Kubernetes does.
+    """
+    wanted = limit[LIMIT.amount]
+    if limit[LIMIT.percent]:
+        wanted = int(np.ceil(wanted * expected / 100))
+    if limit[LIMIT.unavailable]:
+        wanted = expected - wanted
+    left: int = max(0, available - max(0, wanted))
+    return left
 
 
 @dataclass(frozen=True)
@@ -35,18 +61,29 @@ class PodBudget:
         """Whether it says that no pod may ever be evicted (Karpenter's utils/pdb, isFullyBlocking)."""
         return self.max_unavailable in (0, "0%") or self.min_available == "100%"
 
+    @cached_property
+    def limit(self) -> tuple[int, int, int]:
+        """[LIMIT], as rules read it."""
+        amount = self.min_available if self.max_unavailable is None else self.max_unavailable
+        percent = isinstance(amount, str)
+        return self.max_unavailable is not None, int(str(amount).removesuffix("%")), percent
+
     def allowed(self, available: int, expected: int) -> int:
         """Return how many more may be evicted, of `expected` pods of which so many are available."""
-        if self.max_unavailable is not None:
-            wanted = expected - _scaled(self.max_unavailable, expected)
-        else:
-            wanted = _scaled(self.min_available or 0, expected)
-        return max(0, available - max(0, wanted))
+        return int(interpreted(evictable)(self.limit, available, expected))
 
 
-def _scaled(amount: int | str, whole: int) -> int:
-    """Return a number, or that share of `whole`, rounded up as Kubernetes does."""
-    return math.ceil(int(amount[:-1]) * whole / 100) if isinstance(amount, str) else amount
+def protector(budgets: Sequence[PodBudget], pod: Pod) -> int:
+    """Return the number of the budget that protects a pod, `NOBODY` or `SEVERAL`."""
+    mine = [number for number, budget in enumerate(budgets) if budget.selects(pod)]
+    return NOBODY if not mine else mine[0] if len(mine) == 1 else SEVERAL
+
+
+def is_stuck(budgets: Sequence[PodBudget], pod: Pod) -> bool:
+    """Whether a pod may never be evicted: a budget says so, or several protect it."""
+    return sum(budget.selects(pod) for budget in budgets) > 1 or any(
+        budget.lets_none_go and budget.selects(pod) for budget in budgets
+    )
 
 
 def allowed_evictions(budgets: Sequence[PodBudget], pod: Pod, running: Iterable[Pod], missing: Iterable[Pod]) -> float:
@@ -54,11 +91,11 @@ def allowed_evictions(budgets: Sequence[PodBudget], pod: Pod, running: Iterable[
 
     `running` are the pods that are on a node and stay there, `missing` those that stop or wait.
     """
-    mine = [budget for budget in budgets if budget.selects(pod)]
-    if len(mine) != 1:
-        return 0 if mine else math.inf
-    available = sum(map(mine[0].selects, running))
-    return mine[0].allowed(available, available + sum(map(mine[0].selects, missing)))
+    number = protector(budgets, pod)
+    if number < 0:
+        return math.inf if number == NOBODY else 0
+    available = sum(map(budgets[number].selects, running))
+    return budgets[number].allowed(available, available + sum(map(budgets[number].selects, missing)))
 
 
 def blocked_pods(budgets: Sequence[PodBudget], running: Iterable[Pod], missing: Iterable[Pod]) -> frozenset[str]:
@@ -68,6 +105,5 @@ def blocked_pods(budgets: Sequence[PodBudget], running: Iterable[Pod], missing: 
 
 
 def stuck_pods(budgets: Sequence[PodBudget], running: Iterable[Pod]) -> frozenset[str]:
-    """Return the uids of the running pods that may never be evicted: a budget says so, or several protect them."""
-    found = ((pod, [budget for budget in budgets if budget.selects(pod)]) for pod in running)
-    return frozenset(pod.uid for pod, mine in found if len(mine) > 1 or any(each.lets_none_go for each in mine))
+    """Return the uids of the running pods that may never be evicted."""
+    return frozenset(pod.uid for pod in running if is_stuck(budgets, pod))

@@ -104,8 +104,9 @@ TERMS = record(
     (
         "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
         "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
-        "grace_s", "recreate_s", "pod_event_s", "cpu_s", "memory_s", "larger_s", "rest", "work",
-        "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s", *(each.name for each in fields(NodePolicy)),
+        "grace_s", "recreate_s", "retry_s", "join_step_s", "failed_try_s", "pod_event_s", "cpu_s", "memory_s",
+        "larger_s", "rest", "work", "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s",
+        *(each.name for each in fields(NodePolicy)),
     ),
 )  # fmt: skip
 """What an autoscaler is configured to do (`aaml.nodes.settings`, `NodePolicy`), and in episodes the order of waiting

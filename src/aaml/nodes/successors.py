@@ -1,5 +1,8 @@
 """What follows when a pod is evicted or a node is provisioned: the owner's next pod, and the node's generated name."""
 
+from collections.abc import Iterable
+from zlib import crc32
+
 from aaml.cluster.objects import Pod
 
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -10,6 +13,16 @@ _ANEW = frozenset({"Job"})  # owners whose next pod begins from the start
 def begins_anew(pod: Pod) -> bool:
     """Whether the pod that its owner makes in its place begins from the start."""
     return pod.owner.partition("/")[0] in _ANEW
+
+
+def node_name(letters: Iterable[int]) -> str:
+    """Return the name that is generated for a node, by the numbers of its eight `LETTERS`."""
+    return "default-" + "".join(LETTERS[number] for number in letters)
+
+
+def chooser(name: str) -> int:
+    """Return by what a node of this name takes one of several offerings at one price: any, but always the same."""
+    return crc32(name.encode())
 
 
 def is_next_late(pod: Pod) -> bool:

@@ -11,7 +11,6 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from itertools import chain
 from math import inf
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.ports import Autoscaler, Command, Delete, Evict, Observed, OwnedNode, Provision, Replace, Waiting
 from aaml.nodes.settings import NodeTimes, Prices
-from aaml.nodes.successors import LETTERS, begins_anew
+from aaml.nodes.successors import LETTERS, begins_anew, chooser, node_name
 from aaml.scheduling.costs import NodeCosts
 from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, RemoveNode
@@ -182,9 +181,9 @@ class NodeSupply:
     def _provision(self, types: Sequence[InstanceType]) -> str:
         kind = min(types, key=lambda each: each.cheapest.price)
         now_s, times = self._cluster.now_s(), self.times
-        name = "default-" + "".join(LETTERS[number] for number in self.rng.integers(len(LETTERS), size=8))
+        name = node_name(self.rng.integers(len(LETTERS), size=8))
         alike = [each for each in kind.offerings if each.price == kind.cheapest.price]
-        offering = alike[crc32(name.encode()) % len(alike)]  # Karpenter's KWOK provider takes any
+        offering = alike[chooser(name) % len(alike)]  # Karpenter's KWOK provider takes any
         node = self.seen.nodes[name] = OwnedNode(name, self.catalogue[kind.name], offering, now_s)
         self.meter.hold(now_s)
         self.meter.launched(node)

@@ -34,9 +34,9 @@ Evaluator = Callable[[LinearPolicy], tuple[float, int]]
 class LinearLearner(Learner):
     """Evaluates a generation of scorers a round on the same episodes, by the task's metric.
 
-    Episodes of plain pods run in compiled code (`aaml.episodes.flow`), a generation on `envs` of the largest size
-    and on more of smaller ones; others one by one in the simulator. Where waiting is what counts, the order of waiting
-    pods is searched too. What the search distribution's mean wanders by is averaged out: the scorer is the
+    Episodes run in compiled code (`aaml.episodes.flow`), a generation on `envs` of the largest size and on more of
+    smaller ones; those that this refuses run one by one in the simulator. Where waiting is what counts, the order of
+    waiting pods is searched too. What the search distribution's mean wanders by is averaged out: the scorer is the
     exponentially weighted average of the means (Polyak and Juditsky 1992).
     """
 
@@ -50,9 +50,7 @@ class LinearLearner(Learner):
         self._envs = config.envs
         self._flows: dict[tuple[int, int], Flow] = {}
         gpus = any(pod.gpu.count for pod in factory.task.expected(config.trace))
-        in_turn = config.costs or config.why_no_group  # compiled scorers read no costs
-        refused = gpus or compilable.why_no_task(config.task)  # such as a window of a trace in which pods run already
-        self._compiled = not refused and not (compilable.provisions_nodes(config.task) and in_turn)
+        self._compiled = not compilable.why_no_task(config.task)  # such as a window in which pods run already
         lifetime_model = factory.observation_spec.lifetime_model is not None
         features = (*PLAIN, *(GPU if gpus else ()), *(LIFE if lifetime_model else ()))
         features += COST if factory.observation_spec.costs else ()
@@ -127,7 +125,7 @@ class LinearLearner(Learner):
         """Return one of the training episodes; they are drawn once, for that takes longer than playing them."""
         if (number, size) not in self._flows:
             self._flows[number, size] = Flow.of(
-                self._factory.build(TRAINING_SEEDS + number, size), self._factory.observation_spec.lifetime_model
+                self._factory.build(TRAINING_SEEDS + number, size), self._factory.observation_spec
             )
         return self._flows[number, size]
 

@@ -14,6 +14,7 @@ from aaml.episodes.batch import BatchedEnv
 from aaml.episodes.formulas import FormulaEpisodes
 from aaml.episodes.plan import Plan
 from aaml.errors import UserError
+from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
@@ -150,10 +151,83 @@ def test_learned_nodes_are_the_simulators_to_the_bit(settings, choose):
     assert sum(each["evicted"] for each in metrics) > 10
 
 
-@pytest.mark.parametrize("times", [NodeTimes(join_step_s=0.1), NodeTimes(failed_try_s=0.02)])
-def test_tries_that_take_time_are_not_played_compiled(times):
-    with pytest.raises(UserError, match="know no join_step_s and failed_try_s"):
-        play(replace(BILL, times=times))
+@pytest.mark.parametrize(
+    "times",
+    [
+        NodeTimes(join_step_s=0.1),
+        NodeTimes(failed_try_s=0.02),
+        NodeTimes(failed_try_s=0.7, join_step_s=3.0, grace_s=3.0, recreate_s=0.0),
+    ],
+)
+@pytest.mark.parametrize("autoscaler", [KarpenterSettings(consolidate_after_s=15.0), NodePolicy()])
+@pytest.mark.parametrize("sort", [None, QueueSort(50.0, -20.0, 90.0)])
+def test_nodes_join_in_steps_and_tries_take_time_as_in_the_simulator(times, autoscaler, sort):
+    task = replace(BILL, times=times, autoscaler=autoscaler)
+    metrics = play(task, not_always_where_it_fits, seed=40, spec=SHOWN, sort=sort)
+    usual = play(replace(task, times=replace(times, join_step_s=0.0, failed_try_s=0.0)), seed=40, spec=SHOWN, sort=sort)
+    assert all(each != other for each, other in zip(metrics, usual, strict=True)), "the times count"
+
+
+class Guarded:
+    """A task of bills, of which some pods are protected by budgets."""
+
+    def __init__(self, task, *budgets):
+        self.task, self.budgets = replace(task, rhythm=labelled), budgets
+
+    def build(self, seed, nodes):
+        cluster = self.task.build(seed, nodes)
+        cluster.supply.budgets = self.budgets
+        return cluster
+
+
+def labelled(count, rng):
+    """Draw the pods of a bill: in turn of two applications, and each third one of a tier of its own too."""
+    workload, until_s = BILL.rhythm(count, rng)
+    labels = [{"app": "ab"[i % 2]} | ({"tier": "front"} if i % 3 == 0 else {}) for i in range(len(workload))]
+    pods = tuple(replace(pod, labels=own) for pod, own in zip(workload.pods, labels, strict=True))
+    return replace(workload, pods=pods), until_s
+
+
+@pytest.mark.parametrize("autoscaler", [KarpenterSettings(budgets=("100%",)), NodePolicy(eviction_dollars=0.0)])
+@pytest.mark.parametrize("grace_s", [0.0, 3.0])
+def test_disruption_budgets_keep_pods_as_in_the_simulator(autoscaler, grace_s):
+    task = replace(BILL, autoscaler=autoscaler, times=NodeTimes(grace_s=grace_s))
+    few, none = PodBudget({"app": "a"}, max_unavailable=2), PodBudget({"app": "a"}, max_unavailable=0)
+    share, front = PodBudget({"app": "b"}, min_available="85%"), PodBudget({"tier": "front"}, min_available=1)
+    evicted = [
+        sum(each["evicted"] for each in play(Guarded(task, *budgets), seed=30, spec=SHOWN))
+        for budgets in ((), (few,), (few, share), (none, share, front))
+    ]
+    assert evicted == sorted(set(evicted), reverse=True), "the more budgets, the fewer"
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        (Offering(0.1, "spot"), Offering(0.1, "on-demand")),
+        (Offering(0.2, "spot"), Offering(0.1, "reserved"), Offering(0.3, "on-demand")),
+    ],
+)
+def test_nodes_are_launched_in_the_ways_of_the_simulator(ways):
+    types = [
+        replace(kind, offerings=tuple(replace(way, price=way.price * kind.cheapest.price) for way in ways))
+        for kind in shipped_catalogue().types
+    ]
+    settings = KarpenterSettings(requirements=(), spot_to_spot_consolidation=True, budgets=("100%",))
+    task = replace(BILL, catalogue=Catalogue(tuple(types)), autoscaler=settings, fixed_prices=True)
+    assert all(each["nodes_bought"] > 5 for each in play(task, fullest, spec=SHOWN))
+
+
+def tolerant(count, rng):
+    """Draw the pods of a bill, of which every second one tolerates whatever it is."""
+    workload, until_s = BILL.rhythm(count, rng)
+    pods = [replace(pod, tolerations=(Toleration(operator="Exists"),)) for pod in workload.pods[::2]]
+    return replace(workload, pods=tuple(chain(*zip_longest(pods, workload.pods[1::2])))[: len(workload)]), until_s
+
+
+def test_pods_that_tolerate_a_cordon_go_to_nodes_on_their_way_out_as_in_the_simulator():
+    task = replace(BILL, rhythm=tolerant, autoscaler=KarpenterSettings(budgets=("100%",)), times=NodeTimes(grace_s=9.0))
+    assert play(task, fullest, seed=30, spec=SHOWN) != play(replace(task, rhythm=BILL.rhythm), fullest, 30, spec=SHOWN)
 
 
 def every_second_kept(count, rng, seconds):
@@ -259,11 +333,6 @@ def test_what_is_not_compiled_is_refused():
 
     with pytest.raises(UserError, match="learned nodes, not ClusterAutoscaler"):
         plan(BILL_TASKS["bill-cluster-autoscaler"])
-    alike = Offering(0.1, "spot"), Offering(0.1, "on-demand")
-    for ways, message in ((alike, "on-demand and spot apart by price"), ((Offering(0.1, "reserved"),), "no reserved")):
-        catalogue = Catalogue(tuple(replace(kind, offerings=ways) for kind in shipped_catalogue().types))
-        with pytest.raises(UserError, match=message):
-            plan(replace(BILL, catalogue=catalogue, autoscaler=KarpenterSettings(requirements=()), fixed_prices=True))
     by_truth = {"observation_spec": ObservationSpec(lifetime_model=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):
@@ -271,7 +340,6 @@ def test_what_is_not_compiled_is_refused():
     with pytest.raises(UserError, match="at least one pod"):
         plan(replace(BILL, rhythm=lambda count, rng: (Workload(()), 60.0)))
     cluster = BILL.build(0, 3)
-    tolerant = replace(cluster.workload[0], tolerations=(Toleration(operator="Exists"),))
-    cluster.workload = replace(cluster.workload, pods=(tolerant,))
-    with pytest.raises(UserError, match="it has tolerations"):
+    cluster.workload = replace(cluster.workload, pods=(replace(cluster.workload[0], deadline_s=60.0),))
+    with pytest.raises(UserError, match="it has a deadline"):
         Plan.of_cluster(cluster)

@@ -9,7 +9,8 @@ from aaml.cluster.objects import Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.episodes.flow import Flow
 from aaml.errors import UserError
-from aaml.policies.heuristics.linear import COST, FEATURES, TERMS, LinearPolicy
+from aaml.policies.fragment_meter import FragmentMeter
+from aaml.policies.heuristics.linear import COST, FEATURES, GPU, TERMS, LinearPolicy
 from aaml.scheduling.lifetimes import expected_lifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
@@ -39,25 +40,40 @@ def test_metrics_are_those_of_the_simulator(task, nodes, seed):
 @pytest.mark.parametrize("remaining_lifetimes", ["learned", "known"])
 def test_metrics_are_those_of_the_simulator_for_a_scorer_that_looks_at_lifetimes(remaining_lifetimes):
     task, weights = find_task("services-and-jobs"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
-    lifetime_model = expected_lifetimes(remaining_lifetimes, task.expected())
-    played = Flow.of(task.build(1, 4, pods=300), lifetime_model).play(weights)
+    spec = ObservationSpec(lifetime_model=expected_lifetimes(remaining_lifetimes, task.expected()))
+    played = Flow.of(task.build(1, 4, pods=300), spec).play(weights)
     cluster = task.build(1, 4, pods=300)
-    play(cluster, LinearPolicy(weights, observation_spec=ObservationSpec(lifetime_model=lifetime_model)))
+    play(cluster, LinearPolicy(weights, observation_spec=spec))
     expected = cluster.metrics()
     for name in (*METRICS, "waiting_mean_s", "pending"):
         assert played[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
     assert played != Flow.of(task.build(1, 4, pods=300)).play(weights)  # lifetimes count
 
 
-def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods():
+@pytest.mark.parametrize("costs", [False, True])
+def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods(costs):
     task, weights = find_task("bill"), np.random.default_rng(5).normal(size=(len(TERMS), len(FEATURES)))
-    weights[:, [FEATURES.index(name) for name in COST]] = 0.0
-    lifetime_model = expected_lifetimes("known", task.expected())
-    cluster, spec = task.build(2, 6), ObservationSpec(lifetime_model=lifetime_model)
-    play(cluster, LinearPolicy(weights, queue_sort=QueueSort(), observation_spec=spec))
-    expected = cluster.metrics()
+    spec = ObservationSpec(lifetime_model=expected_lifetimes("known", task.expected()), costs=costs)
+    expected = simulated(task.build(2, 6), weights, spec)
     assert expected["evicted"] > 10
-    assert Flow.of(task.build(2, 6), lifetime_model).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert Flow.of(task.build(2, 6), spec).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(("task", "nodes"), [("bill-openb", 3), ("openb-sample", 20)])
+def test_a_scorer_looks_at_gpus_and_costs_as_in_the_simulator(task, nodes):
+    weights = np.random.default_rng(6).normal(size=(len(TERMS), len(FEATURES)))
+    spec = ObservationSpec(costs=True, fragmentation=FragmentMeter.of(find_task(task).expected()))
+    expected = simulated(find_task(task).build(3, nodes), weights, spec)
+    assert expected["mean_gpu_allocation"] > 0.1
+    assert Flow.of(find_task(task).build(3, nodes), spec).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    for part in (GPU, COST):
+        weights[:, [FEATURES.index(name) for name in part]] = 0.0
+    assert Flow.of(find_task(task).build(3, nodes), spec).play(weights) != expected
+
+
+def simulated(cluster, weights, spec):
+    play(cluster, LinearPolicy(weights, queue_sort=QueueSort(), observation_spec=spec))
+    return cluster.metrics()
 
 
 @pytest.mark.parametrize("sort", [QueueSort(), QueueSort(200.0, -300.0, 1500.0), QueueSort(rest=-0.1, work=10.0)])
@@ -66,8 +82,9 @@ def test_pods_wait_as_in_the_simulator_under_an_order_of_the_policys_own(seed, s
     weights = np.random.default_rng(seed).normal(size=(len(TERMS), len(FEATURES)))
     task = find_task("waiting")
     lifetime_model = expected_lifetimes("learned", task.expected())
-    flow, cluster = Flow.of(task.build(seed, 4), lifetime_model), task.build(seed, 4)
-    policy = LinearPolicy(weights, queue_sort=sort, observation_spec=ObservationSpec(lifetime_model=lifetime_model))
+    spec = ObservationSpec(lifetime_model=lifetime_model)
+    flow, cluster = Flow.of(task.build(seed, 4), spec), task.build(seed, 4)
+    policy = LinearPolicy(weights, queue_sort=sort, observation_spec=spec)
     play(cluster, policy)
     expected, played = cluster.metrics(), flow.play(weights, sort.knowing(lifetime_model))
     assert expected["rejected"] > 100

@@ -40,6 +40,7 @@ from aaml.scheduling.remaining import RunningPods, log_minutes
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+FeatureArray = npt.NDArray[np.float32]
 PLAIN = (
     "cpu", "memory", "cpu_squared", "memory_squared", "cpu_memory", "pods", "empty", "imbalance", "fullest", "cpu_full",
     "memory_full",
@@ -53,7 +54,9 @@ FEATURE, TERM = columns(FEATURES), columns(TERMS)
 _TERM_SCALE = 5.0  # a pod asks for about a fifth of a node at most: this brings the terms to unit size
 _LIFE = len(PLAIN) + len(GPU)
 _COST = _LIFE + len(LIFE)
-_GPU_COLUMNS = [PAIR_FEATURES.index(name) for name in GPU]
+_PRICE = COST_FEATURES.index("price")
+_GPU_COLUMNS = tuple(PAIR_FEATURES.index(name) for name in GPU)
+_NO_FEATURES = np.zeros((0, 0), np.float32)
 
 
 @compiled
@@ -118,6 +121,39 @@ def plain_scores(
     return total
 
 
+@compiled
+def cost_score(weights: FloatArray, costs: FeatureArray, longer_s: float) -> float:
+    """Return what the `COST_FEATURES` [C] of a node add to its score; the pod keeps it from being empty for longer."""
+    score = 0.0
+    for k in range(len(COST_FEATURES)):
+        score += weights[_COST + k] * costs[k]
+    return score + weights[FEATURE.added_price] * log_minutes(max(longer_s, 0.0)) * costs[_PRICE]
+
+
+@compiled
+def gpu_score(weights: FloatArray, pairs: FeatureArray) -> float:
+    """Return what the features [K] of a pod with GPUs on a node add to that node's score."""
+    score = 0.0
+    for k in range(len(GPU)):
+        score += weights[len(PLAIN) + k] * pairs[_GPU_COLUMNS[k]]
+    return score
+
+
+@compiled
+def _add_shown(
+    weights: FloatArray, costs: FeatureArray, pairs: FeatureArray, remaining_s: float, empty_s: FloatArray,
+    scores: FloatArray,
+) -> None:  # fmt: skip
+    """Add to the scores [N] what costs [N, C] and pairs [N, K] add, where there are any."""
+    for row in range(len(scores)):
+        shown = 0.0
+        if len(costs):
+            shown += cost_score(weights, costs[row], remaining_s - empty_s[row] if len(empty_s) else 0.0)
+        if len(pairs):
+            shown += gpu_score(weights, pairs[row])
+        scores[row] += shown
+
+
 class LinearPolicy:
     """Takes the feasible row with the highest score, and of equal ones the first; `weights` is float64 [terms, F].
 
@@ -149,12 +185,16 @@ class LinearPolicy:
         """Return [N] scores; rows outside the mask hold anything."""
         remaining_s, empty_s = self._times(context)
         total, scores = self._plain(context, remaining_s, empty_s)
-        costs = self._costs(context, remaining_s, empty_s)
-        if costs is not None:
-            scores += costs @ total[_COST:]
-        if context.pod.gpu.count:
-            scores += context.observation_by(self.observation_spec).pairs[:, _GPU_COLUMNS] @ total[len(PLAIN) : _LIFE]
+        known = self._paid_nodes(context)
+        costs = _NO_FEATURES if known is None else known.features(context.now_s)
+        gpus = context.pod.gpu.count > 0
+        pairs = context.observation_by(self.observation_spec).pairs if gpus else _NO_FEATURES
+        _add_shown(total, costs, pairs, remaining_s, empty_s, scores)
         return scores
+
+    def _paid_nodes(self, context: Context) -> NodeCosts | None:
+        """Return what is known of the costs of nodes; None where it is not shown, or nobody buys them."""
+        return NodeCosts.of(context.state) if self.observation_spec.costs else None
 
     def _times(self, context: Context) -> tuple[float, FloatArray]:
         """Return the pod's expected rest, and in how many seconds each node is expected to be empty; 0.0 and [0]."""
@@ -165,7 +205,7 @@ class LinearPolicy:
 
     def _costs(self, context: Context, remaining_s: float, empty_s: FloatArray) -> FloatArray | None:
         """Return float64 [N, C], the features `COST`; None where they are not shown, or nobody buys nodes."""
-        known = NodeCosts.of(context.state) if self.observation_spec.costs else None
+        known = self._paid_nodes(context)
         if known is None:
             return None
         shown = known.features(context.now_s).astype(np.float64)
@@ -203,7 +243,7 @@ class LinearPolicy:
         nothing = np.zeros(len(pods))
         gpus = context.pod.gpu.count > 0
         features += (
-            list(context.observation_by(self.observation_spec).pairs[:, _GPU_COLUMNS].T)
+            list(context.observation_by(self.observation_spec).pairs[:, list(_GPU_COLUMNS)].T)
             if gpus
             else [nothing] * len(GPU)
         )
