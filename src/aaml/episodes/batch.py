@@ -498,6 +498,7 @@ class BatchedEnv:
         put(pool.alike[slot], supply.alike)
         if len(supply.limits):
             put(pool.protected[slot], supply.protected)
+            put(pool.selected[slot], supply.selected)
             put(pool.limits[slot], supply.limits)
             put(pool.stuck[slot], supply.stuck)
         put(pool.corners[slot], supply.corners)

@@ -403,7 +403,7 @@ def _lets_go(env: Env, own: Owned, pod: int) -> bool:
     if number < 0:
         return number == NOBODY
     for other in range(env.at.arrived):
-        if own.protected[other] == number:
+        if own.selected[number, other]:
             runs, stops = own.seen.pods[POD.end, other] >= 0, own.seen.pods[POD.stopping, other] > 0
             available += runs and not stops
             missing += stops or own.seen.pods[POD.noted, other] >= 0 or env.pods.node[other] == COMES_AGAIN

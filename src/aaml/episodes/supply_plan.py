@@ -40,6 +40,7 @@ class SupplyPlan:
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
     protected    int32 [T]      number of the budget that protects a pod, or `NOBODY` or `SEVERAL`
+    selected     bool [Q, T]    of which pods each budget is
     limits       int64 [Q, 3]   budgets of pods, in the columns of `LIMIT`
     stuck        bool [T]       which pods may never be evicted
     alike        int64 [K, 2]   in how many ways each type costs what a launch pays; which of them are spot, as bits
@@ -62,6 +63,7 @@ class SupplyPlan:
     kept_s: FloatArray
     budgets: IntArray
     protected: npt.NDArray[np.int32]
+    selected: npt.NDArray[np.bool_]
     limits: IntArray
     stuck: npt.NDArray[np.bool_]
     alike: IntArray
@@ -95,6 +97,7 @@ class SupplyPlan:
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
             budgets_of(karpenter), np.array([protector(supply.budgets, pod) for pod in workload.pods], np.int32),
+            np.array([[each.selects(pod) for pod in workload.pods] for each in supply.budgets], np.bool_),
             np.array([budget.limit for budget in supply.budgets], np.int64).reshape(-1, len(LIMIT)),
             np.array([is_stuck(supply.budgets, pod) for pod in workload.pods], np.bool_),
             np.array([_alike(kind) for kind in catalogue.types], np.int64), sold.devices, models, may,

@@ -36,6 +36,7 @@ class SupplyPool(NamedTuple):
     kept_s: Any
     evicting: Any
     protected: Any
+    selected: Any
     limits: Any
     stuck: Any
     devices: Any
@@ -80,12 +81,14 @@ class Owned(NamedTuple):
     """An environment's nodes and who provisions them, as views: a cluster as rules see it, and what is to come.
 
     `protected` [X]: the number of the budget that protects a pod, or what `aaml.nodes.budgets` says in its place;
-    `limits` [Q, LIMIT]. `endures` [C]: which kinds of toleration allow a cordoned node. `alike` [K, 2]: in how many
-    ways a type costs what a launch pays, and which of them are spot, as bits; `choices` [L]: by what a node takes one.
+    `selected` [Q, X]: of which pods each is; `limits` [Q, LIMIT]. `endures` [C]: which kinds of toleration allow a
+    cordoned node. `alike` [K, 2]: in how many ways a type costs what a launch pays, and which of them are spot, as
+    bits; `choices` [L]: by what a node takes one.
     """
 
     seen: Seen
     protected: Any
+    selected: Any
     limits: Any
     endures: Any
     alike: Any
@@ -110,6 +113,7 @@ def _owned_of(supply: Any, env: Env, b: int) -> Owned | None:
     return Owned(
         seen,
         pool.protected[w],
+        pool.selected[w],
         pool.limits[w],
         pool.endures[w],
         pool.alike[w],
@@ -142,8 +146,8 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "WoK"), "corners": (_F, "WV3"),
         "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "choices": (_I, "WL"), "spreads": (_F, "WL"),
         "endures": (_B, "WC"), "alike": (_I, "WK2"), "pods": (_S, "W4T"), "kept_s": (_F, "WT"), "evicting": (_F, "WT"),
-        "protected": (_S, "WX"), "limits": (_I, "WQ3"), "stuck": (_B, "WX"), "devices": (_I, "WKJ"),
-        "models": (_I, "WK"), "may": (_B, "WYZ"), "on_sale": (_B, "W0"), "stays": (_B, "W0"),
+        "protected": (_S, "WX"), "selected": (_B, "WQX"), "limits": (_I, "WQ3"), "stuck": (_B, "WX"),
+        "devices": (_I, "WKJ"), "models": (_I, "WK"), "may": (_B, "WYZ"), "on_sale": (_B, "W0"), "stays": (_B, "W0"),
     },
     "SupplyRows": {
         "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),

@@ -59,7 +59,7 @@ def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods(cos
     assert Flow.of(task.build(2, 6), spec).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(("task", "nodes"), [("bill-openb", 3), ("openb-sample", 20)])
+@pytest.mark.parametrize(("task", "nodes"), [("bill-openb", 12), ("fragmentation", 5)])
 def test_a_scorer_looks_at_gpus_and_costs_as_in_the_simulator(task, nodes):
     weights = np.random.default_rng(6).normal(size=(len(TERMS), len(FEATURES)))
     spec = ObservationSpec(costs=True, fragmentation=FragmentMeter.of(find_task(task).expected()))
