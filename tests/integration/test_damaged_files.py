@@ -23,6 +23,7 @@ from aaml.evaluation.leaderboard.entry import BoardEntry
 from aaml.evaluation.policies import load
 from aaml.evaluation.results import Results
 from aaml.evaluation.run_spec import read_run_specs
+from aaml.evaluation.scheduler_config import read_scheduler_config
 from aaml.kube.objects import manifests
 from aaml.learning.agents import make_agent
 from aaml.learning.config import Dqn, QTable
@@ -182,7 +183,7 @@ KINDS = {
     "shapes": Kind("shapes.csv", lambda: SHAPES, read_shapes),
     "manifest": Kind("pod.yaml", lambda: MANIFEST, lambda path: manifests.load([path])),
     "simon": Kind("config.yaml", lambda: SIMON, manifests.read_simon),
-    "profile": Kind("scheduler.yaml", lambda: PROFILE, manifests.read_scheduler_config),
+    "profile": Kind("scheduler.yaml", lambda: PROFILE, read_scheduler_config),
     "results": Kind("results.csv", lambda: RESULTS, lambda path: str(Results.read(path).compare())),
     "entry": Kind("entry.json", entry, BoardEntry.read),
     "recipes": Kind("recipes.json", lambda: RUN_SPECS, lambda path: read_run_specs([path.parent])),

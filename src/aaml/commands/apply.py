@@ -20,7 +20,7 @@ class Args(Settings):
     config: Annotated[Path | None, tyro.conf.arg(aliases=["-f"])] = None
     """`simon` configuration: cluster folder, app list, tuning."""
     scheduler_config: Annotated[Path | None, tyro.conf.arg(aliases=["-s"])] = None
-    """KubeSchedulerConfiguration whose score plugins and weights make the policy."""
+    """KubeSchedulerConfiguration that is the policy, as kube-scheduler:FILE is, or with score plugins of `simon`."""
     cluster: tuple[Path, ...] = ()
     """Files or folders with the cluster's objects (instead of -f)."""
     apps: tuple[Path, ...] = ()
@@ -41,8 +41,9 @@ def run(args: Args) -> int:
     from aaml.errors import UserError
     from aaml.evaluation.apply import apply, order, weighted_policy, write
     from aaml.evaluation.policies import load_policy
+    from aaml.evaluation.scheduler_config import read_scheduler_config
     from aaml.evaluation.tables import text_table
-    from aaml.kube.objects.manifests import SimonConfig, load, read_scheduler_config, read_simon
+    from aaml.kube.objects.manifests import SimonConfig, load, read_simon
 
     if (args.config is None) == (not args.cluster):
         raise UserError("config, cluster: expected one of -f CONFIG and --cluster PATH")

@@ -13,6 +13,7 @@ from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import format_amount
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.evaluation.policies import load_policy
 from aaml.kube.objects.manifest import pod_to_json
 from aaml.kube.objects.manifests import Manifests
 from aaml.kube.objects.wire import GPU_INDEX
@@ -82,7 +83,7 @@ def weighted_policy(weights: Mapping[str, float], expected: Sequence[Pod]) -> Po
     """Return the policy of a weighted sum of scores; a single one is that policy itself. `UserError` for non-scores."""
     options = PolicyOptions(expected=expected)
     if len(weights) == 1:
-        return make_policy(next(iter(weights)), options)
+        return load_policy(next(iter(weights)), expected=expected)
     parts = []
     for name, weight in weights.items():
         part = make_policy(name, options)

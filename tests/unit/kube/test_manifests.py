@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aaml.errors import UserError
-from aaml.kube.objects.manifests import load, pods_like, read_scheduler_config, read_simon
+from aaml.kube.objects.manifests import load, pods_like, read_simon
 
 NODE = """apiVersion: v1
 kind: Node
@@ -87,18 +87,6 @@ def test_simon_files_are_read(tmp_path: Path) -> None:
     config.write_text("kind: Config\nspec: {}\n")
     with pytest.raises(UserError, match=r"spec\.cluster\.customConfig: missing"):
         read_simon(config)
-
-
-def test_score_plugins_become_policies_with_weights(tmp_path: Path) -> None:
-    path = tmp_path / "scheduler.yaml"
-    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-    path.write_text(head + "profiles: [{plugins: {score: {enabled: [{name: FGDScore, weight: 1000}]}}}]\n")
-    assert read_scheduler_config(path) == {"fgd": 1000.0}
-    path.write_text(head)
-    assert read_scheduler_config(path) == {"kube-scheduler": 1.0}
-    path.write_text(head + "profiles: [{plugins: {score: {enabled: [{name: Mine}]}}}]\n")
-    with pytest.raises(UserError, match="'Mine' is not accepted; expected one of FGDScore"):
-        read_scheduler_config(path)
 
 
 def test_pods_are_named_by_a_trace_a_list_or_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

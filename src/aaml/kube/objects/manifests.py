@@ -21,20 +21,6 @@ _REPLICATED = {"Deployment": "replicas", "ReplicaSet": "replicas", "StatefulSet"
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _MAX_REPLICAS = 1_000_000
 
-# Score plugins of a scheduler configuration -> our policies. The first six are the GPU-sharing fork's.
-PLUGIN_POLICIES = {
-    "FGDScore": "fgd",
-    "BestFitScore": "best-fit",
-    "DotProductScore": "dot-product",
-    "GpuPackingScore": "gpu-packing",
-    "GpuClusteringScore": "gpu-clustering",
-    "RandomScore": "random",
-    "NodeResourcesLeastAllocated": "least-allocated",
-    "NodeResourcesMostAllocated": "most-allocated",
-    "NodeResourcesBalancedAllocation": "balanced-allocation",
-    "NodeResourcesFit": "kube-scheduler",
-}
-
 
 @dataclass
 class Manifests:
@@ -220,25 +206,3 @@ def read_simon(path: Path) -> SimonConfig:
         tune_ratio=float(ratio) if ratio else None,
         seed=int(tuning.get("seed", 0)),
     )
-
-
-def read_scheduler_config(path: Path) -> dict[str, float]:
-    """Return policy -> weight of the score plugins that a KubeSchedulerConfiguration's first profile enables."""
-    documents = read_documents(path)
-    if len(documents) != 1 or documents[0].get("kind") != "KubeSchedulerConfiguration":
-        raise UserError(f"{path}: expected one object of kind KubeSchedulerConfiguration")
-    profiles = documents[0].get("profiles") or [{}]
-    if not isinstance(profiles, list) or not isinstance(profiles[0], dict):
-        raise bad_value(f"{path}: profiles", profiles, "a list of profiles")
-    enabled = _section(profiles[0], path, "plugins", "score").get("enabled") or []
-    weights: dict[str, float] = {}
-    for plugin in enabled:
-        name, weight = plugin.get("name"), plugin.get("weight", 1)
-        if name not in PLUGIN_POLICIES:
-            accepted = ", ".join(PLUGIN_POLICIES)
-            raise bad_value(f"{path}: profiles[0].plugins.score.enabled", name, f"one of {accepted}")
-        if not isinstance(weight, int) or weight < 0:
-            raise bad_value(f"{path}: weight of {name}", weight, "a whole number from 0")
-        if weight:
-            weights[PLUGIN_POLICIES[name]] = float(weight)
-    return weights or {"kube-scheduler": 1.0}
