@@ -198,7 +198,8 @@ def test_disruption_budgets_keep_pods_as_in_the_simulator(autoscaler, grace_s):
         sum(each["evicted"] for each in play(Guarded(task, *budgets), seed=30, spec=SHOWN))
         for budgets in ((), (few,), (few, share), (none, share, front))
     ]
-    assert evicted == sorted(set(evicted), reverse=True), "the more budgets, the fewer"
+    assert len(set(evicted)) == len(evicted), "each budget counts"
+    assert evicted[-1] < 0.2 * min(evicted[:-1]), "and few pods may go that several protect, or one for good"
 
 
 @pytest.mark.parametrize(
