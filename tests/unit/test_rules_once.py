@@ -29,11 +29,12 @@ RULES = {
     "which pods are kept": "aaml.nodes.rows:is_kept",
     "what runs up on the bill": "aaml.nodes.meter:run_up",
     "the LP relaxation's price": "aaml.nodes.fluid:fluid_price",
-    "the Cluster Autoscaler's look": "aaml.nodes.cluster_autoscaler:ClusterAutoscaler",
-    "how many evictions a budget allows": "aaml.nodes.budgets:allowed_evictions",
+    "how the Cluster Autoscaler grows": "aaml.nodes.cluster_autoscaler_rules:_grown",
+    "which nodes it lets go": "aaml.nodes.cluster_autoscaler_rules:_shrink",
+    "how many evictions a budget allows": "aaml.nodes.budgets:evictable",
 }
 KERNELS = {"inlined", "outlined", "inlined_source", "without_refcount", "with_refcount", "compiled"}
-OF_EACH = {"_candidates", "decide", "collect", "next_s", "_unplaced"}
+OF_EACH = {"_candidates", "decide", "collect", "is_due", "next_s", "_unplaced"}
 """What Karpenter and learned nodes decide each by rules of their own."""
 
 

@@ -13,8 +13,8 @@ a timeline, filters of one's own,   an episode begins empty, and nothing but pod
 pods that run already
 where nodes are provisioned:
 a deadline                          of what is left of an evicted pod's lifetime it would leave another part
-an autoscaler but Karpenter's       the others are not compiled
-and learned nodes'
+the descheduler, an autoscaler of   they are not compiled
+one's own
 over 600 types                      memory for each pod and type
 kube-scheduler: images, soft        plugins that score them are not compiled
 taints, containers without a
@@ -33,6 +33,7 @@ from aaml.cluster.state import ClusterState
 from aaml.episodes.ports import Beginning, Supply
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.karpenter_rules import MOST_TYPES
 from aaml.nodes.learned import LearnedNodes
@@ -70,11 +71,13 @@ def check_pod(pod: Pod) -> None:
         )
 
 
-def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNodes:
+def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNodes | ClusterAutoscaler:
     """Return who buys nodes. Raises `UserError` for another, for what can be bought, and for pods for which that is."""
     buyer = supply.autoscaler
-    if not isinstance(buyer, Karpenter | LearnedNodes):
-        raise UserError(f"compiled episodes know Karpenter and learned nodes, not {type(buyer).__name__}")
+    if not isinstance(buyer, Karpenter | LearnedNodes | ClusterAutoscaler):
+        raise UserError(
+            f"compiled episodes know Karpenter, learned nodes, the Cluster Autoscaler, not {type(buyer).__name__}"
+        )
     _check_catalogue(buyer.catalogue)
     resources = set(buyer.catalogue.resources)
     for pod in pods:

@@ -8,6 +8,7 @@ from aaml.episodes.heap import add, drop_first, first
 from aaml.episodes.queueing import activate, enqueue, help_waiting
 from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS, BatchSettings, Env, FeatureArray, FloatArray, SmallArray, Work
 from aaml.episodes.supply_rows import Owned, run_meter
+from aaml.nodes import cluster_autoscaler_rules as cluster_autoscaler
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
@@ -52,6 +53,7 @@ def begin_supply(env: Env, own: Owned) -> None:
     at.cpu_worth, at.memory_worth, at.gpu_worth, at.drained_s, at.nothing_s = 0.0, 0.0, 0.0, -np.inf, np.nan
     at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.seen.terms.first_look_s
+    at.added_s = -np.inf
     at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
     for pod in range(env.episode.pods):
         own.seen.pod_times[POD_TIME.created_s, pod], own.seen.pod_times[POD_TIME.again_s, pod] = (
@@ -131,6 +133,8 @@ def turn(ref: EpisodeReference) -> bool:
 def _may_order(seen: Seen) -> bool:
     """Take note of the pods and nodes that ask for nodes; returns whether there may be orders."""
     at, terms = seen.at, seen.terms
+    if terms.scans:
+        return cluster_autoscaler.is_due(at)
     if terms.learned:
         ready = 0
         for i in range(at.alive):
@@ -205,7 +209,7 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
     alike = own.choices[number] % own.alike[kind, 0]
     own.seen.nodes[NODE.spot, number] = as_spot or (own.alike[kind, 1] >> alike) & 1
     own.seen.paid[number] = spot if as_spot else price
-    for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s):
+    for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s, NODE_TIME.unneeded_s):
         own.seen.node_times[column, number] = np.nan
     for column in (NODE_TIME.nominated_s, NODE_TIME.again_s):
         own.seen.node_times[column, number] = -np.inf

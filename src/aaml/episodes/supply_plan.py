@@ -12,15 +12,16 @@ import numpy.typing as npt
 from aaml.cluster.state import ClusterState
 from aaml.episodes.ports import Supply
 from aaml.episodes.refusals import check_supply
-from aaml.nodes import karpenter_rules, learned_rules
+from aaml.nodes import cluster_autoscaler_rules, karpenter_rules, learned_rules
 from aaml.nodes.arrays import Sold
 from aaml.nodes.budgets import LIMIT, is_stuck, protector
 from aaml.nodes.catalogue import Catalogue, InstanceType
+from aaml.nodes.cluster_autoscaler import ClusterAutoscaler, scan_terms
 from aaml.nodes.karpenter import Karpenter, budgets_of, terms_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.settings import KarpenterSettings
+from aaml.nodes.settings import ClusterAutoscalerSettings, KarpenterSettings
 from aaml.nodes.successors import LETTERS, begins_anew, chooser, is_next_late, node_name
 from aaml.workload.model import Workload
 
@@ -49,13 +50,15 @@ class SupplyPlan:
     may          bool [T, K]    which types a pod's GPU models allow; [0, 0] where none names any
     ===========  =============  ====================================================================================
 
-    `catalogue`: what may be bought, which may be less than what `supply` knows. `policy`: who buys, None for Karpenter.
+    `catalogue`: what may be bought, which may be less than what `supply` knows. `karpenter`, `policy`, `scans`: what
+    whoever provisions is configured to do; the latter two are None for Karpenter.
     """
 
     supply: Supply
     catalogue: Catalogue
     karpenter: KarpenterSettings
     policy: NodePolicy | None
+    scans: ClusterAutoscalerSettings | None
     first_look_s: float
     offers: IntArray
     prices: FloatArray
@@ -77,6 +80,7 @@ class SupplyPlan:
         buyer = check_supply(supply, workload.pods)
         karpenter = buyer.settings if isinstance(buyer, Karpenter) else KarpenterSettings(budgets=())
         policy = buyer.policy if isinstance(buyer, LearnedNodes) else None
+        scans = buyer.settings if isinstance(buyer, ClusterAutoscaler) else None
         catalogue = buyer.catalogue
         ranks = {uid: rank for rank, uid in enumerate(sorted(pod.uid for pod in workload.pods))}
         pods = [
@@ -93,7 +97,7 @@ class SupplyPlan:
         if any(pod.gpu.models for pod in workload.pods):
             may = np.array([[not pod.gpu.models or name in pod.gpu.models for name in models] for pod in workload.pods])
         return cls(
-            supply, catalogue, karpenter, policy, buyer.first_look_s, offers, sold.offers,
+            supply, catalogue, karpenter, policy, scans, buyer.first_look_s, offers, sold.offers,
             np.array(pods, dtype=np.int64).reshape(-1, 4).T,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
             budgets_of(karpenter), np.array([protector(supply.budgets, pod) for pod in workload.pods], np.int32),
@@ -106,6 +110,8 @@ class SupplyPlan:
     @property
     def rule(self) -> Any:
         """The compiled rule of who provisions nodes."""
+        if self.scans is not None:
+            return cluster_autoscaler_rules.decide
         return karpenter_rules.decide if self.policy is None else learned_rules.decide
 
     @property
@@ -135,7 +141,8 @@ class SupplyPlan:
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
             "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
             "consolidatable_s": self.supply.consolidatable_s, "learned": self.policy is not None,
-            **asdict(self.policy or NodePolicy()),
+            **asdict(self.policy or NodePolicy()), **scan_terms(self.scans or ClusterAutoscalerSettings()),
+            "scans": self.scans is not None,
         }  # fmt: skip
 
     @cached_property

@@ -150,7 +150,7 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "devices": (_I, "WKJ"), "models": (_I, "WK"), "may": (_B, "WYZ"), "on_sale": (_B, "W0"), "stays": (_B, "W0"),
     },
     "SupplyRows": {
-        "states": (STATE, "B"), "node_times": (_F, "B6L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),
+        "states": (STATE, "B"), "node_times": (_F, "B7L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),
         "pods": (_S, "B8T"), "event_s": (_F, "BE"), "events": (_S, "B3E"), "end_s": (_F, "BD"), "ends": (_S, "B3D"),
         "paid": (_F, "BL"), "plan_types": (np.int8, "BK"), "blocked": (_B, "BX"),
     },

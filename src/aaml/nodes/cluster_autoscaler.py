@@ -1,33 +1,22 @@
-"""The Cluster Autoscaler's rule in short: groups of one type of node that grow for pods that wait and shrink when idle.
+"""The Cluster Autoscaler, asked about an `Observed`.
 
-Every type of the catalogue is a group. (kubernetes/autoscaler, cluster-autoscaler/FAQ.md; expanders `least-waste` and
-`price`.) What it does that is not here: least and most nodes of a group, failed launches, balancing of similar groups.
+The rules are compiled (`aaml.nodes.cluster_autoscaler_rules`); compiled episodes ask them about their own arrays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from math import inf
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from math import inf, nan
 
 import numpy as np
 
-from aaml.cluster.objects import NO_AFFINITY, Pod
-from aaml.nodes.catalogue import Catalogue, InstanceType, all_columns
-from aaml.nodes.fluid import Fluid
-from aaml.nodes.packing import FreeCapacity, pack
-from aaml.nodes.ports import Command, Delete, Observed, OwnedNode, Provision
+from aaml.cluster.kernels import called
+from aaml.nodes import cluster_autoscaler_rules as rules
+from aaml.nodes.arrays import Sold, memory
+from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.ports import Command, Delete, Observed, Provision
+from aaml.nodes.rows import BUYS, DELETES, NODE, NODE_TIME, STATE, TERMS
 from aaml.nodes.settings import ClusterAutoscalerSettings
-
-
-class _Growth(NamedTuple):
-    """How a group could grow: by so many nodes, for pods that ask for `request` [R] in all."""
-
-    kind: InstanceType
-    nodes: int
-    pods: int
-    waste: float
-    price: float
 
 
 @dataclass
@@ -37,18 +26,22 @@ class ClusterAutoscaler:
     settings: ClusterAutoscalerSettings
     catalogue: Catalogue
     first_look_s: float = 0.0
-    _due_s: float = field(init=False)
-    _added_s: float = -inf
     _unneeded_s: dict[str, float] = field(default_factory=dict)  # by node: since when it could go
-    _fluid: Fluid = field(init=False, repr=False)
+    _at: np.void = field(init=False, repr=False)
+    _terms: np.void = field(init=False, repr=False)
+    _sold: Sold = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._due_s, self._fluid = self.first_look_s, Fluid(self.catalogue)
+        self._at, self._terms, self._sold = np.zeros(1, STATE)[0], np.zeros(1, TERMS)[0], Sold.of(self.catalogue)
+        self._at["due_s"], self._at["added_s"] = self.first_look_s, -inf
+        sizes = {"kinds": len(self.catalogue), "corners": len(self._sold.corners), "by_node": 1}
+        for name, value in {**scan_terms(self.settings), **sizes}.items():
+            self._terms[name] = value
 
     @property
     def next_s(self) -> float:
         """The next look."""
-        return self._due_s
+        return float(self._at["due_s"])
 
     def copy(self) -> "ClusterAutoscaler":
         """Return an independent copy."""
@@ -56,94 +49,26 @@ class ClusterAutoscaler:
 
     def act(self, seen: Observed) -> Sequence[Command]:
         """Look at the cluster when it is time: one group grows for what waits, else nodes that are not needed go."""
-        if seen.now_s < self._due_s:
+        self._at["now_s"], self._at["noted"] = seen.now_s, len(seen.waiting)
+        if not rules.is_due(self._at):
             return ()
-        self._due_s = seen.now_s + self.settings.scan_interval_s
-        capacity = FreeCapacity.of(seen, self.catalogue, seen.nodes)
-        if provisioned := self._grow(seen, capacity):
-            self._added_s = seen.now_s
-            return provisioned
-        return self._shrink(seen, capacity)
-
-    # ---- growing -----------------------------------------------------------------------------------------------------
-
-    def _grow(self, seen: Observed, capacity: FreeCapacity) -> list[Command]:
-        """Let the group grow that the expander prefers, for the pods without room on nodes there or in the making."""
-        left = self._unplaced([each.pod for each in seen.waiting.values()], capacity)
-        options = [growth for kind in self.catalogue.types if (growth := self._growth(kind, left)).pods]
-        if not options:
-            return []
-        key = "waste" if self.settings.expander == "least-waste" else "price"
-        best = min(options, key=lambda growth: getattr(growth, key))
-        count = min(best.nodes, self.settings.max_nodes_total - len(seen.nodes))
-        return [Provision((best.kind,))] * max(count, 0)
-
-    def _unplaced(self, pods: list[Pod], capacity: FreeCapacity) -> list[Pod]:
-        free, left = capacity.free.copy(), []
-        for pod in sorted(pods, key=lambda pod: pod.created_s):
-            request = self.catalogue.request(pod)
-            fits = all_columns(free >= request)
-            if fits.any():
-                free[fits.argmax()] -= request
-            else:
-                left.append(pod)
-        return left
-
-    def _growth(self, kind: InstanceType, pods: list[Pod]) -> _Growth:
-        """Pack the pods that fit on this type, and say how many nodes they take and what of them stays unused."""
-        number = self.catalogue.numbers[kind.name]
-        alone = Catalogue((kind,))
-        fitting = [pod for pod in pods if self.catalogue.fits(pod, launched=True)[number]]
-        nodes = len(pack(alone, _no_capacity(alone), map(_without_preferences, fitting)).claims)
-        if not nodes:
-            return _Growth(kind, 0, 0, inf, inf)
-        requested = np.sum([self.catalogue.request(pod) for pod in fitting], axis=0)[:2]
-        unused = 1.0 - requested / (nodes * self.catalogue.room[number][:2])
-        worth = self._fluid.price(*requested.tolist())
-        return _Growth(kind, nodes, len(fitting), float(unused.sum()), nodes * kind.cheapest.price / max(worth, 1e-12))
-
-    # ---- shrinking ---------------------------------------------------------------------------------------------------
-
-    def _shrink(self, seen: Observed, capacity: FreeCapacity) -> list[Command]:
-        """Delete the empty nodes that were idle for long enough, else one whose pods have room elsewhere."""
-        idle = [
-            node for node in seen.nodes.values() if self._is_idle(seen, node) and self._can_move(seen, node, capacity)
-        ]
-        self._unneeded_s = {node.name: self._unneeded_s.get(node.name, seen.now_s) for node in idle}
-        if seen.now_s - self._added_s < self.settings.scale_down_delay_after_add_s:
-            return []
-        ripe = [
-            node.name
-            for node in idle
-            if seen.now_s - self._unneeded_s[node.name] >= self.settings.scale_down_unneeded_time_s
-        ]
-        empty = [name for name in ripe if not seen.pods_on(name)][: self.settings.max_empty_bulk_delete]
-        names = tuple(empty or ripe[:1])
-        return [Delete(names)] if names else []
-
-    def _is_idle(self, seen: Observed, node: OwnedNode) -> bool:
-        """Whether a node is ready, used below the threshold, and has no pod that must stay."""
-        if node.initialized_s is None or node.deleting:
-            return False
-        pods = seen.pods_on(node.name)
-        if any(seen.is_kept(pod) or not pod.owner or uid in seen.blocked for uid, pod in pods.items()):
-            return False
-        allocatable = self.catalogue.room[self.catalogue.numbers[node.type.name]][:2]
-        requested = np.sum([self.catalogue.request(pod)[:2] for pod in pods.values()], axis=0) if pods else np.zeros(2)
-        return float((requested / np.maximum(allocatable, 1)).max()) < self.settings.scale_down_utilization_threshold
-
-    def _can_move(self, seen: Observed, node: OwnedNode, capacity: FreeCapacity) -> bool:
-        """Whether all pods of a node have room on the others that are ready."""
-        pods = list(map(_without_preferences, seen.pods_on(node.name).values()))
-        packed = pack(self.catalogue, capacity, pods, {pod.uid for pod in pods}, (node.name,))
-        return not packed.failed and not packed.claims
+        names, own = [*seen.nodes], self._sold.seen(seen, self._at, self._terms)
+        own.node_times[NODE_TIME.unneeded_s, : len(names)] = [self._unneeded_s.get(name, nan) for name in names]
+        orders, count = called(rules.decide, own, work := memory(own))
+        if orders == BUYS:
+            return [Provision((self.catalogue.types[kind],)) for kind in work.bought[:count].tolist()]
+        since_s = own.node_times[NODE_TIME.unneeded_s].tolist()
+        self._unneeded_s = {name: at_s for name, at_s in zip(names, since_s, strict=False) if at_s == at_s}  # noqa: PLR0124
+        planned = own.nodes[NODE.plan, : self._at["planned"]].tolist()
+        return [Delete(tuple(names[number] for number in planned))] if orders == DELETES else []
 
 
-def _without_preferences(pod: Pod) -> Pod:
-    """Return a pod that only asks for what it must have: unlike Karpenter, this one looks at no preference."""
-    return replace(pod, affinity=NO_AFFINITY, spread=()) if pod.spread or pod.affinity is not NO_AFFINITY else pod
-
-
-def _no_capacity(catalogue: Catalogue) -> FreeCapacity:
-    """Return the free capacity of no nodes."""
-    return FreeCapacity.of(Observed(0.0), catalogue, ())
+def scan_terms(settings: ClusterAutoscalerSettings) -> Mapping[str, float]:
+    """Return the numbers of the Cluster Autoscaler's settings in `aaml.nodes.rows.TERMS`."""
+    return {
+        "scans": 1, "least_waste": settings.expander == "least-waste", "scan_interval_s": settings.scan_interval_s,
+        "scale_down_utilization_threshold": settings.scale_down_utilization_threshold,
+        "scale_down_unneeded_time_s": settings.scale_down_unneeded_time_s,
+        "scale_down_delay_after_add_s": settings.scale_down_delay_after_add_s,
+        "max_empty_bulk_delete": settings.max_empty_bulk_delete, "max_nodes_total": settings.max_nodes_total,
+    }  # fmt: skip

@@ -305,7 +305,7 @@ def _still(ref: RuleReference) -> bool:  # noqa: C901
             return False
     rows, ready = measure(ref)
     base = _unplaced(ref, work.base)
-    claims = _simulated(ref, rows, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
+    claims = simulated(ref, rows, ready, base, own.nodes[NODE.plan], 0, at.planned, np.inf)
     if claims == FAILED or claims != at.replaces:
         return False
     if at.replaces:
@@ -327,7 +327,7 @@ def _computed(ref: RuleReference, rows: int, ready: int, base: int, first: int, 
     at, price = own.at, 0.0
     for i in range(first, first + count):
         price += own.paid[work.candidates[i]]
-    claims = _simulated(ref, rows, ready, base, work.candidates, first, count, price)
+    claims = simulated(ref, rows, ready, base, work.candidates, first, count, price)
     if claims == FAILED:
         return False
     saved = price
@@ -397,7 +397,7 @@ def _offered(ref: RuleReference, first: int, count: int, price: float) -> float:
 
 
 @inlined
-def _simulated(
+def simulated(
     ref: RuleReference, rows: int, ready: int, base: int, numbers: Array, first: int, count: int, below: float
 ) -> int:
     """Pack what waits and what is on nodes on their way out, as if these nodes were on theirs; see `pack`."""

@@ -125,14 +125,20 @@ def pack(ref: RuleReference, rows: int, ready: int, pods: int, moving: int, belo
 
 
 @inlined
-def _claim(own: Seen, work: RuleWork, claims: int, pod: int, shape: Array) -> Number:
-    """Put a pod on the claim with the fewest pods that can take it, else on a new one; returns it, -1 for none."""
+def by_fewest(work: RuleWork, claims: int) -> None:
+    """Put those claims first in `work.order` that have the fewest pods; of equal ones the order stays."""
     for k in range(1, claims):
         claim, place = work.order[k], k
         while place > 0 and work.counts[work.order[place - 1]] > work.counts[claim]:
             work.order[place] = work.order[place - 1]
             place -= 1
         work.order[place] = claim
+
+
+@inlined
+def _claim(own: Seen, work: RuleWork, claims: int, pod: int, shape: Array) -> Number:
+    """Put a pod on the claim with the fewest pods that can take it, else on a new one; returns it, -1 for none."""
+    by_fewest(work, claims)
     for k in range(claims):
         if _joins(own, work, work.order[k], pod, shape):
             return np.int64(work.order[k])

@@ -69,7 +69,9 @@ WAY = columns(("kind", "price", "worst", "spot", "spot_worst"))
 TRAIT = columns(("rank", "owned", "anew", "next_late"))
 """Of each pod: the place of its uid among all, and whether its owner makes it again, makes it from the start, and
 makes it only once it has gone."""
-NODE_TIME = columns(("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s"))
+NODE_TIME = columns(
+    ("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s", "unneeded_s")
+)
 NODE = columns(
     ("kind", "row", "deleting", "asked", "first", "last", "pods", "kept", "awhile", "replaced", "next_replaced",
      "alive", "by_name", "plan", "used", "in_row", "spot")
@@ -100,12 +102,16 @@ def record(integers: Sequence[str], floats: Sequence[str]) -> np.dtype[np.void]:
 
 
 TERMS = record(
-    ("kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "rule", "by_node"),
+    (
+        "kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "scans", "rule", "by_node",
+        "least_waste", "max_empty_bulk_delete", "max_nodes_total",
+    ),
     (
         "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
         "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
         "grace_s", "recreate_s", "retry_s", "join_step_s", "failed_try_s", "pod_event_s", "cpu_s", "memory_s",
-        "larger_s", "rest", "work", "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s",
+        "larger_s", "rest", "work", "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s", "scan_interval_s",
+        "scale_down_utilization_threshold", "scale_down_unneeded_time_s", "scale_down_delay_after_add_s",
         *(each.name for each in fields(NodePolicy)),
     ),
 )  # fmt: skip
@@ -113,8 +119,9 @@ TERMS = record(
 pods.
 
 `kinds`, `corners`, `hours`, `budgets`: how many there are of each. `learned`: whether a `NodePolicy` says what is
-provisioned, and not Karpenter; `rule`: where its compiled `decide` is (`call_at`). `by_node`: whether `may` tells
-nodes apart; else a node is allowed as its type is. `consolidate_after_s`: NaN where no node ever goes.
+provisioned, `scans`: whether the Cluster Autoscaler does, else Karpenter; `rule`: where its compiled `decide` is
+(`call_at`). `by_node`: whether `may` tells nodes apart; else a node is allowed as its type is. `consolidate_after_s`:
+NaN where no node ever goes.
 """
 STATE = record(
     (
@@ -124,8 +131,8 @@ STATE = record(
     (
         "now_s", "opened_s", "latest_s", "due_s", "again_s", "changed_s", "slower", "loaded_s", "load", "fast_load",
         "slow_load", "cpu_worth", "memory_worth", "gpu_worth", "drained_s", "nothing_s", "replaced_s", "state_s",
-        "multi_s", "single_s", "metered_s", "price", "watts", "dollars", "fluid_dollars", "core_hours", "node_hours",
-        "kwh", "co2_g",
+        "multi_s", "single_s", "added_s", "metered_s", "price", "watts", "dollars", "fluid_dollars", "core_hours",
+        "node_hours", "kwh", "co2_g",
     ),
 )  # fmt: skip
 """How far an autoscaler is at `now_s`; in episodes also the meter (`aaml.nodes.meter`) and what is to come.
@@ -138,6 +145,8 @@ Of learned nodes, `replaced` and `replaced_too`: the nodes that go once what was
 none. `nothing_s`, `released`: the state in which no node could go. `load`: dollars an hour that pods are worth, by the
 dual prices `cpu_worth`, `memory_worth` and `gpu_worth`; `fast_load` and `slow_load` are its averages, `slower` how many
 times as long as usual nodes are not bought.
+
+Of the Cluster Autoscaler, `added_s`: when a group last grew.
 
 Of Karpenter, `batch`: the number of the batch, `method`: the one whose turn it is, `state_s`: the cluster as
 consolidation sees it, `multi_s` and `single_s`: the state in which these methods found nothing, `used`: nodes of

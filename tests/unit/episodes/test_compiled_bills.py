@@ -18,7 +18,7 @@ from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.settings import KarpenterSettings, NodeTimes, Prices
+from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings, NodeTimes, Prices
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
 from aaml.policies.formulas.program import assemble
 from aaml.policies.formulas.text import parse
@@ -30,7 +30,7 @@ from aaml.scheduling.play import play as play_simulated
 from aaml.scheduling.ports import Decision
 from aaml.scheduling.queue_sort import QueueSort
 from aaml.scheduling.rewards import RewardOptions
-from aaml.sim.bill import BILL_TASKS
+from aaml.sim.bill import BILL_TASKS, Descheduled
 from aaml.workload.model import Workload
 
 BILL = BILL_TASKS["bill"]
@@ -219,6 +219,27 @@ def test_nodes_are_launched_in_the_ways_of_the_simulator(ways):
     assert all(each["nodes_bought"] > 5 for each in play(task, fullest, spec=SHOWN))
 
 
+@pytest.mark.parametrize("choose", [by_chance, fullest, not_always_where_it_fits])
+@pytest.mark.parametrize("seed", [0, 40])
+@pytest.mark.parametrize("settings", [{}, {"expander": "price", "scale_down_utilization_threshold": 0.7}])
+def test_the_cluster_autoscaler_is_the_simulators_to_the_bit(choose, seed, settings):
+    task = BILL_TASKS["bill-cluster-autoscaler"]
+    metrics = play(replace(task, autoscaler=replace(task.autoscaler, **settings)), choose, seed, spec=SHOWN)
+    assert all(each["nodes_bought"] > 10 for each in metrics)
+    assert sum(each["evicted"] for each in metrics) > 0
+
+
+def test_and_within_its_limits_and_those_of_pods():
+    task = BILL_TASKS["bill-cluster-autoscaler"]
+    told = {"max_nodes_total": 3}, {"max_empty_bulk_delete": 1, "scan_interval_s": 2.0}
+    usual, few, quick = (
+        play(replace(task, autoscaler=replace(task.autoscaler, **each)), seed=30) for each in ({}, *told)
+    )
+    assert usual != few != quick != usual
+    graceful = replace(task, times=NodeTimes(grace_s=3.0))
+    assert play(Guarded(graceful, PodBudget({"app": "a"}, max_unavailable=0))) != play(Guarded(graceful))
+
+
 def tolerant(count, rng):
     """Draw the pods of a bill, of which every second one tolerates whatever it is."""
     workload, until_s = BILL.rhythm(count, rng)
@@ -332,8 +353,8 @@ def test_what_is_not_compiled_is_refused():
     def plan(task):
         return Plan.of_cluster(task.build(0, 3))
 
-    with pytest.raises(UserError, match="learned nodes, not ClusterAutoscaler"):
-        plan(BILL_TASKS["bill-cluster-autoscaler"])
+    with pytest.raises(UserError, match="the Cluster Autoscaler, not HighNodeUtilization"):
+        plan(replace(BILL, autoscaler=Descheduled(HighNodeUtilizationSettings(), KarpenterSettings())))
     by_truth = {"observation_spec": ObservationSpec(lifetime_model=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):

@@ -65,7 +65,8 @@ def test_a_scorer_looks_at_gpus_and_costs_as_in_the_simulator(task, nodes, seed)
     spec = ObservationSpec(costs=True, fragmentation=FragmentMeter.of(find_task(task).expected()))
     expected = simulated(find_task(task).build(seed, nodes), weights, spec)
     assert expected["mean_gpu_allocation"] > 0.1
-    assert Flow.of(find_task(task).build(seed, nodes), spec).play(weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    played = Flow.of(find_task(task).build(seed, nodes), spec).play(weights)
+    assert played == pytest.approx(expected, rel=1e-9, abs=1e-12)
     for part in (GPU, COST):
         weights[:, [FEATURES.index(name) for name in part]] = 0.0
     assert Flow.of(find_task(task).build(seed, nodes), spec).play(weights) != expected
