@@ -173,20 +173,19 @@ def whole_lines(path: Path) -> str:
 def _without_half(content: bytes, path: Path) -> bytes:
     """Return lines with a last one that lacks its end alone, but not with half of one.
 
-    A line of JSON is whole where it can be read, a row of a table where it has as many cells as the first.
+    A line of JSON is whole where it can be read, a row of a table where it has as many cells as the first, and a last
+    one as long as that of each row before: half of a hash is shorter.
     """
     ended, newline, rest = content.rpartition(b"\n")
     if not rest:
         return content
-    try:
+    with suppress(ValueError, csv.Error, RecursionError):
         if rest.lstrip()[:1] == b"{":
             json.loads(rest)
             return content + b"\n"
-        header, row = (next(csv.reader([line.decode()])) for line in (content.partition(b"\n")[0], rest))
-        if newline and len(row) == len(header):
+        header, *rows, row = csv.reader(io.StringIO(content.decode()))
+        if newline and len(row) == len(header) and all(len(each[-1]) == len(row[-1]) for each in rows if each):
             return content + b"\n"
-    except (ValueError, csv.Error, StopIteration, RecursionError):
-        pass
     _log.warning("%s: ends in half a line, which is left out", path)
     return ended + newline
 

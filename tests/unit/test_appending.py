@@ -70,7 +70,9 @@ def read_whole(path: Path, read: Read) -> list[int]:
     """Return what the lines that ended say, and a last one with all that a line has."""
     text = path.read_text()
     ended, _, rest = text.rpartition("\n")
-    whole = (ended and rest.count(",") == 1) if read is rows else rest.endswith("}")
+    last = rest.rpartition(",")[2]
+    as_long = all(len(line.rpartition(",")[2]) == len(last) for line in ended.splitlines()[1:])
+    whole = (ended and rest.count(",") == 1 and as_long) if read is rows else rest.endswith("}")
     path.with_name("copy").write_text(text if whole else ended)
     return read(path.with_name("copy"))
 
@@ -83,6 +85,13 @@ def test_what_is_cut_off_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         append_row(path, {"a": 6, "b": 7, "c": 8})
     assert path.read_text() == "a,b,c\n1,2,3\n6,7,8\n"
     assert [record.message for record in caplog.records] == [f"{path}: ends in half a line, which is left out"] * 2
+
+
+def test_half_of_a_hash_at_the_end_of_a_row_is_no_hash(tmp_path: Path) -> None:
+    (path := tmp_path / "results.csv").write_text("seed,policy_sha256\n1,3e5255fd7e04\n2,3e5255f")
+    assert whole_lines(path) == "seed,policy_sha256\n1,3e5255fd7e04\n"
+    append_row(path, {"seed": 2, "policy_sha256": "3e5255fd7e04"})
+    assert path.read_text().splitlines()[1:] == ["1,3e5255fd7e04", "2,3e5255fd7e04"]
 
 
 def test_a_last_row_that_lacks_its_end_alone_is_kept(tmp_path: Path) -> None:

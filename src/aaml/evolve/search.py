@@ -38,7 +38,7 @@ from aaml.study.study import Study, exists
 from aaml.study.trial import Trial
 from aaml.telemetry.event_file import TensorBoardWriter
 from aaml.telemetry.provenance import command, provenance
-from aaml.workload.traces import pod_list
+from aaml.workload.traces import trace_files
 
 if TYPE_CHECKING:
     from aaml.evolve import page
@@ -145,7 +145,7 @@ def read_config(out: Path) -> EvolveConfig:
 
 def inputs_of(config: EvolveConfig) -> dict[str, str]:
     """Return what a search evaluates formulas on and begins with, by contents."""
-    lists = [pod_list(name) for name in (config.traces if config.is_openb else ())]
+    lists = [file for name in (config.traces if config.is_openb else ()) for file in trace_files(name)]
     files = {"start": config.start, "traces": lists}
     return inputs(() if config.is_openb else config.tasks, {"reference": config.reference}, files)
 

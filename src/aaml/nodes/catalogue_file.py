@@ -31,6 +31,7 @@ _PODS = 110  # where a type does not say how many pods a node takes
 _ARCHITECTURES = {"x86_64": "amd64"}  # a NodePool asks for amd64
 _KEPT = {CPU: "100m", MEMORY: "10Mi"}  # `KUBELET` as a file would say it
 _FIELD = "instance types"
+_SHOWN = 5  # names in a warning
 _log = logging.getLogger(__name__)
 
 
@@ -130,15 +131,20 @@ def parse_catalogue(text: bytes, source: str, labels: Labels | None = None) -> C
 def _catalogue(types: Sequence[InstanceType], source: str, labels: Labels) -> Catalogue:
     """Return the types that labels allow. A name stands for one: of its variants Linux and amd64 go first.
 
-    Types without an available offering are left out, with a warning that names them.
+    Types without an available offering are left out, and other variants that labels allow, with a warning that names
+    them.
     """
     none = sorted({each.name for each in types if not each.offerings})
     if none:
         _log.warning("%s: no available offering, left out: %s", source, ", ".join(none))
     chosen: dict[str, InstanceType] = {}
-    for each in sorted(types, key=lambda each: (each.os != "linux", each.arch != "amd64")):
-        if each.meeting(labels).offerings:
-            chosen.setdefault(each.name, each)
+    allowed = [each for each in types if each.meeting(labels).offerings]
+    for each in sorted(allowed, key=lambda each: (each.os != "linux", each.arch != "amd64")):
+        chosen.setdefault(each.name, each)
+    others = (each for each in allowed if chosen[each.name] is not each)
+    if variants := sorted(f"{each.name} ({each.os}, {each.arch})" for each in others):
+        more = f" and {len(variants) - _SHOWN} more" if len(variants) > _SHOWN else ""
+        _log.warning("%s: one type a name, left out: %s%s", source, ", ".join(variants[:_SHOWN]), more)
     try:
         found = chosen or {each.name: each for each in types if each.offerings}
         return Catalogue(tuple(found.values())).meeting(labels)

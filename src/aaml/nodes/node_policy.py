@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from aaml.errors import UserError
 from aaml.files import write_text
 from aaml.schema import convert
 from aaml.settings import Fraction, NotNegative, Positive, Settings, changed, plain
+from aaml.yaml_text import yaml_text
 
 API_VERSION, KIND = "aaml.dev/v1", "NodePolicy"
 Signed = Annotated[float, Meta(ge=-1, le=1)]
@@ -74,5 +74,5 @@ def read_node_policy(content: Mapping[str, Any], source: str) -> NodePolicy:
 def write_node_policy(path: Path, policy: NodePolicy, notes: Sequence[str] = ()) -> None:
     """Write a policy, with `notes` as comments on top."""
     content = {"apiVersion": API_VERSION, "kind": KIND, "spec": plain(policy)}
-    text = "".join(f"# {note}\n" for note in notes) + yaml.safe_dump(content, sort_keys=False, width=120)
+    text = "".join(f"# {note}\n" for note in notes) + yaml_text(content)
     write_text(path, text, field="out")

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, HOSTNAME_LABEL, TYPE_LABEL, Operator, Requirement
 from aaml.cluster.selectors import integer
 from aaml.errors import UserError, bad_value
@@ -20,6 +18,7 @@ from aaml.nodes.catalogue import CAPACITY_TYPES
 from aaml.nodes.requirements import ANY, DESCRIBING, WELL_KNOWN, required, usual_key
 from aaml.nodes.settings import KarpenterSettings
 from aaml.schema import convert, of_kind, of_yaml, read_bytes, without_nulls
+from aaml.yaml_text import yaml_text
 
 API_VERSION, KIND = "karpenter.sh/v1", "NodePool"
 BATCH_IDLE, BATCH_MAX = "aaml.dev/batch-idle-duration", "aaml.dev/batch-max-duration"
@@ -189,7 +188,7 @@ def write_nodepool(path: Path, content: Mapping[str, Any], notes: Sequence[str] 
     annotations = content["metadata"]["annotations"]
     flags = f"--batch-idle-duration {annotations[BATCH_IDLE]} --batch-max-duration {annotations[BATCH_MAX]}"
     lines = [*notes, f"Karpenter's flags (Helm: settings.batchIdleDuration, settings.batchMaxDuration): {flags}"]
-    text = "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(dict(content), sort_keys=False, width=120)
+    text = "".join(f"# {line}\n" for line in lines) + yaml_text(dict(content))
     write_text(path, text, field="out")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from aaml.cluster.objects import (
+    ARCH_LABEL,
     CAPACITY_TYPE_LABEL,
     OS_LABEL,
     PRICE_LABEL,
@@ -35,17 +36,17 @@ class PriceList:
     """Prices of nodes from the offerings of instance types.
 
     A node costs what the offering of its type, operating system, capacity type and zone does, also where that is not
-    available any more; in a zone that the type does not name, the dearest of that capacity type. For a type that is not
-    listed its own label counts, which Karpenter's KWOK provider and the simulator write; with `labels_first` for any
-    type.
+    available any more: of its architecture, where there are several. In a zone that the type does not name it costs the
+    dearest of that capacity type. For a type that is not listed its own label counts, which Karpenter's KWOK provider
+    and the simulator write; with `labels_first` for any type.
     """
 
     def __init__(self, types: Iterable[InstanceType], *, labels_first: bool = False) -> None:
         self._labels_first = labels_first
-        self._offered: Mapping[tuple[str, str, str], list[Offering]] = defaultdict(list)
+        self._offered: Mapping[tuple[str, str, str], list[tuple[str, Offering]]] = defaultdict(list)
         for each in types:
             for offering in each.offerings:
-                self._offered[each.name, each.os, offering.capacity_type].append(offering)
+                self._offered[each.name, each.os, offering.capacity_type].append((each.arch, offering))
 
     @classmethod
     def read(cls, path: Path | None) -> Self:
@@ -60,8 +61,9 @@ class PriceList:
             return own
         offered = self._offered.get((kind(node), labels.get(OS_LABEL, "linux"), capacity_type(node)))
         if offered:
-            here = [each.price for each in offered if each.zone == labels.get(ZONE_LABEL)]
-            return max(here or [each.price for each in offered])
+            alike = [each for arch, each in offered if arch == labels.get(ARCH_LABEL)] or [each for _, each in offered]
+            here = [each.price for each in alike if each.zone == labels.get(ZONE_LABEL)]
+            return max(here or [each.price for each in alike])
         return own
 
 

@@ -23,7 +23,7 @@ from aaml.study.page import write_page
 from aaml.study.samplers import CmaEs
 from aaml.study.study import Study, exists, folder_beside
 from aaml.study.trial import Trial
-from aaml.workload.traces import pod_list
+from aaml.workload.traces import trace_files
 
 FloatArray = npt.NDArray[np.float64]
 # FGD's gradient with ties to the fuller node, after what a share takes from other shares.
@@ -69,7 +69,7 @@ class ScorerTuning:
 
     def inputs(self) -> dict[str, str]:
         """Return the start and the traces, by contents."""
-        traces = [pod_list(name) for stage in self.stages for name in stage.traces]
+        traces = [file for stage in self.stages for name in stage.traces for file in trace_files(name)]
         return inputs(files={"start": () if self.start is None else (self.start,), "traces": traces})
 
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-import yaml
-
 from aaml.errors import UserError
 from aaml.evaluation.policies import in_any_folder, load_policy
 from aaml.kube.provision.binaries import programs_dir
@@ -18,6 +16,7 @@ from aaml.perf.cluster import PerfCluster, gates_text
 from aaml.plugin.module import is_plugin
 from aaml.plugin.run import command as plugin_command
 from aaml.plugin.run import end, plugin_of, write_configuration
+from aaml.yaml_text import yaml_text
 
 REAL = "kube-scheduler"
 """The real kube-scheduler, uncapped."""
@@ -56,7 +55,7 @@ def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder:
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
     }
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    file.write_text(yaml_text(config), encoding="utf-8")
     return [str(programs_dir() / REAL), f"--config={file}", "--secure-port=0", *flags]
 
 

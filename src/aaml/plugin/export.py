@@ -12,7 +12,6 @@ from pathlib import Path
 from string import Template
 
 import msgspec
-import yaml
 
 from aaml.cluster.objects import Pod
 from aaml.errors import UserError, bad_value
@@ -27,6 +26,7 @@ from aaml.plugin.module import CONFIGURATION, WEIGHTS, PluginModule, is_module
 from aaml.plugin.profile import is_profile, profile_of
 from aaml.plugin.source import EMBEDDED, source_files
 from aaml.plugin.weights import is_weights, write_profile, write_weights
+from aaml.yaml_text import yaml_text
 
 LOG = logging.getLogger(__name__)
 NAMESPACE = "aaml"
@@ -138,7 +138,7 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
     for name, text in templates():
         if name != LEARNER or profile.learn:
             files[name] = Template(text).substitute(values).encode()
-    files[CONFIGURATION] = yaml.safe_dump(deployed(profile), sort_keys=False).encode()
+    files[CONFIGURATION] = yaml_text(deployed(profile)).encode()
     before = _written(module)
     gone = _replaced(module, files, before, overwrite=options.overwrite)
     export_weights(spec, module.embedded, options.expected)

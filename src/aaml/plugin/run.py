@@ -8,8 +8,6 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from aaml.files import write_text
 from aaml.folders import cache_dir, private_dir
 from aaml.plugin.build import build
@@ -17,6 +15,7 @@ from aaml.plugin.cache import prune, used
 from aaml.plugin.configuration import DEFAULT, arguments, read
 from aaml.plugin.export import export
 from aaml.plugin.module import PREFIX, PluginModule, module_at
+from aaml.yaml_text import yaml_text
 
 _END_S = 30.0
 _DIGITS = 12  # of a digest, in the name of a folder
@@ -79,7 +78,7 @@ def write_configuration(
     changed["profiles"][0]["schedulerName"] = scheduler_name
     for profile in changed["profiles"]:
         arguments(profile)["weightsFile"] = str(module.weights)
-    write_text(path, yaml.safe_dump(changed, sort_keys=False))
+    write_text(path, yaml_text(changed))
     return path
 
 

@@ -33,7 +33,7 @@ from aaml.training.runfolder import RunFolder
 from aaml.training.settings import TrainConfig
 from aaml.training.trainer import run_training
 from aaml.training.validation import VALIDATION_SEEDS, Progress
-from aaml.workload.traces import pod_list
+from aaml.workload.traces import trace_files
 
 RUNS = Path("runs")
 _TRIED = 5  # pods
@@ -212,7 +212,7 @@ def inputs_of(config: TrainConfig) -> dict[str, str]:
     """Return what a training learns from besides its settings, by contents."""
     specs = {"teacher": config.teacher, "rollout": config.rollout}
     start = () if config.start is None else with_critic(model_file(config.start))
-    lists = () if config.trace is None else (pod_list(config.trace),)
+    lists = () if config.trace is None else trace_files(config.trace)
     return inputs([find_task(config.task)], specs, {"start": start, "trace": lists}, config.reward)
 
 

@@ -16,6 +16,7 @@ from aaml.cluster.objects import RACK_LABEL, SERVER_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
 from aaml.settings import Count, take
+from aaml.yaml_text import yaml_stream
 
 SUFFIX = "-hier"
 _YAML = frozenset({".yaml", ".yml"})
@@ -59,8 +60,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
 def write_documents(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
     """Write objects as a YAML stream, whole or not at all."""
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    write_text(path, yaml.dump_all(documents, Dumper=dumper, sort_keys=False, explicit_start=True))
+    write_text(path, yaml_stream(documents))
 
 
 def label_node_objects(documents: Iterable[dict[str, Any]], servers_per_rack: int) -> list[dict[str, Any]]:

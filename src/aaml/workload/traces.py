@@ -68,6 +68,11 @@ def pod_list(name: str, folder: Path | None = None) -> Path:
     return path
 
 
+def trace_files(name: str) -> tuple[Path, Path]:
+    """Return the files that a trace of openb is played from: its pods, and the nodes. Raises `UserError`."""
+    return pod_list(name), traces_folder() / NODE_LIST
+
+
 def read_pods(path: Path) -> tuple[Pod, ...]:
     """Read a pod list in file order.
 

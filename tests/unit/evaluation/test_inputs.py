@@ -52,6 +52,7 @@ from aaml.tuning.bill import BillTuning
 from aaml.tuning.bill import tune as tune_bill_search
 from aaml.tuning.kube_scheduler import KubeSchedulerTuning
 from aaml.tuning.nodes import NodePolicyTuning
+from aaml.workload.traces import NODE_LIST, POD_LIST_PREFIX, PUBLISHED_TRACES
 
 TASK = "from dataclasses import replace\nfrom aaml.sim.tasks import TASKS\nmine = replace(TASKS['balance'], nodes=4)\n"
 BILL = TASK.replace("TASKS", "ALL_TASKS").replace("balance", "bill")
@@ -245,6 +246,26 @@ def test_a_bill_is_another_with_another_catalogue_that_its_file_reads(files: Pat
     (files / "copy").mkdir()
     (files / "copy" / "priced.py").write_bytes((files / "priced.py").read_bytes())
     assert inputs([find_task("copy/priced.py:mine")]) != before
+
+
+def test_the_nodes_of_openb_are_an_input_as_its_pods_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AAML_TRACES", str(tmp_path))
+    lists = [NODE_LIST, *(f"{POD_LIST_PREFIX}{name}.csv" for name in PUBLISHED_TRACES)]
+    for name in lists:
+        (tmp_path / name).write_text("as it is\n")
+
+    def found() -> list[dict[str, str]]:
+        training = TrainConfig(agent=TrainConfig.agent, task="fragmentation", trace="default")
+        search = EvolveConfig(task=("openb",), traces=("default",))
+        return [training_run.inputs_of(training), evolve_search.inputs_of(search), ScorerTuning(Path("out")).inputs()]
+
+    before = found()
+    assert before == found()
+    for name in (NODE_LIST, f"{POD_LIST_PREFIX}default.csv"):
+        (tmp_path / name).write_text("another\n")
+        after = found()
+        assert all(old != new for old, new in zip(before, after, strict=True)), name
+        before = after
 
 
 # ---- the commands refuse it ------------------------------------------------------------------------------------------

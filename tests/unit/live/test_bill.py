@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aaml.cli import run as command
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, CONTROL_PLANE_LABEL, OS_LABEL, PRICE_LABEL, TYPE_LABEL, ZONE_LABEL
+from aaml.cluster.objects import (
+    ARCH_LABEL,
+    CAPACITY_TYPE_LABEL,
+    CONTROL_PLANE_LABEL,
+    OS_LABEL,
+    PRICE_LABEL,
+    TYPE_LABEL,
+    ZONE_LABEL,
+)
 from aaml.commands.bill import _since
 from aaml.errors import UserError
 from aaml.kube.transport import Transport
@@ -67,6 +75,17 @@ def test_a_node_costs_what_its_offering_does_also_where_that_is_not_available_an
     gone = {**offering(0.16, "on-demand", "a"), "Available": False}
     path.write_text(json.dumps([{"name": "m4", "resources": {"cpu": "4", "memory": "8Gi"}, "offerings": [gone]}]))
     assert PriceList.read(path).price(typed("n", "m4", **{ZONE_LABEL: "a"})) == 0.16
+
+
+def test_a_node_costs_what_its_architecture_does(tmp_path):
+    entries = [
+        {"name": "x", "architecture": arch, "resources": {"cpu": "4", "memory": "8Gi"}, "offerings": [{"Price": price}]}
+        for arch, price in (("amd64", 1.0), ("arm64", 5.0))
+    ]
+    (path := tmp_path / "types.json").write_text(json.dumps(entries))
+    prices = PriceList.read(path)
+    found = [prices.price(typed("n", "x", **{ARCH_LABEL: arch})) for arch in ("amd64", "arm64", "riscv64")]
+    assert found == [1.0, 5.0, 5.0], "the dearest where its own is not listed"
 
 
 def test_a_type_that_is_not_listed_costs_what_its_node_says(prices):

@@ -149,12 +149,14 @@ def test_a_type_that_is_not_available_is_left_out_and_named(caplog):
         parsed(entry("gone", offerings=[sold_out]))
 
 
-def test_variants_of_a_name_are_one_type_and_linux_on_amd64_goes_first():
+def test_variants_of_a_name_are_one_type_and_linux_on_amd64_goes_first(caplog):
     """As in `kwok/examples/aws_instance_types.json`: t1.micro is there four times."""
     kinds = [(arch, [os]) for arch in ("i386", "x86_64") for os in ("windows", "linux")]
     listed = [entry("t1.micro", architecture=arch, operatingSystems=os) for arch, os in kinds]
     (read,) = parsed(*listed, labels={}).types
     assert (read.arch, read.os) == ("amd64", "linux")
+    left_out = "t1.micro (linux, i386), t1.micro (windows, amd64), t1.micro (windows, i386)"
+    assert f"one type a name, left out: {left_out}" in caplog.text
 
 
 def test_a_catalogue_has_each_name_once_and_prices_above_0():

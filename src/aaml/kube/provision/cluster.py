@@ -29,6 +29,7 @@ from aaml.kube.provision.ports import check_port, choose_ports
 from aaml.kube.provision.records import ClusterOptions, Record
 from aaml.kube.provision.waits import until, wait_ready, wait_schedulable, wait_service_account
 from aaml.kube.transport import Transport
+from aaml.yaml_text import yaml_text
 
 API_TIMEOUT_S = 30.0  # the server shares this machine with whatever else runs on it
 _HOLD_OBJECTS = ("etcd", "kube-apiserver")
@@ -188,7 +189,7 @@ class KwokCluster:
                 self.name, "binary", versions().kubernetes, address, options.nodes, options.scheduler, maker
             )
             records.save(record)
-            content = yaml.safe_dump(kwokctl_configuration(programs, options, ports), sort_keys=False)
+            content = yaml_text(kwokctl_configuration(programs, options, ports))
             write_text(settings, content, mode=PRIVATE)
             status, output = _run_aside(command, environment, options.wait_s)
         if status != 0 or not self.components():

@@ -14,6 +14,7 @@ import yaml
 from aaml.errors import UserError
 from aaml.files import write_text
 from aaml.kube.provision.paths import PRIVATE
+from aaml.yaml_text import yaml_stream
 
 _STOP_S = 10.0
 _KWOKCTL, _ADDED = "kwok.yaml", "added.yaml"  # of one format: what kwokctl started, and what was added to it
@@ -147,7 +148,7 @@ def add_component(component: Component) -> None:
     }
     file = component.directory / _ADDED
     documents = [*_documents(file), {"kind": _KIND, "components": [entry]}]
-    write_text(file, yaml.safe_dump_all(documents, sort_keys=False), mode=PRIVATE)
+    write_text(file, yaml_stream(documents), mode=PRIVATE)
 
 
 def _documents(file: Path) -> list[Any]:

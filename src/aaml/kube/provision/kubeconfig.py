@@ -4,10 +4,9 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from aaml.files import write_text
 from aaml.kube.provision.paths import PRIVATE
+from aaml.yaml_text import yaml_text
 
 
 def mutual_tls(name: str, port: int, pki: Path) -> dict[str, Any]:
@@ -46,4 +45,4 @@ def _document(name: str, cluster: dict[str, str], user: dict[str, str]) -> dict[
 
 def write(path: Path, document: dict[str, Any]) -> None:
     """Write a kubeconfig with mode 0600."""
-    write_text(path, yaml.safe_dump(document, sort_keys=False), field="kubeconfig", mode=PRIVATE)
+    write_text(path, yaml_text(document), field="kubeconfig", mode=PRIVATE)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from aaml.files import write_text
 from aaml.policies.kube_scores import wire
 from aaml.policies.kube_scores.config import DEFAULT_WEIGHTS, KubeSchedulerConfig
@@ -20,6 +18,7 @@ from aaml.policies.kube_scores.profile import (
 )
 from aaml.scheduling.queue import BACKOFF_S
 from aaml.schema import convert, without_nulls
+from aaml.yaml_text import yaml_text
 
 
 def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
@@ -79,5 +78,5 @@ def _prepared(plugins: dict[str, Any], config: KubeSchedulerConfig) -> dict[str,
 def write_configuration(path: Path, content: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
     """Write a configuration, with `notes` as comments on top."""
     comments = "".join(f"# {note}\n" for note in notes)
-    text = comments + yaml.safe_dump(content, sort_keys=False, width=120)
+    text = comments + yaml_text(content)
     write_text(path, text, field="out")
