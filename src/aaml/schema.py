@@ -42,7 +42,7 @@ def of_json(text: bytes, where: str, *, any_number: bool = False) -> Any:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: is not JSON: {_line(error)}") from error
     if not any_number:
-        _check_numbers(content, where)
+        check_numbers(content, where)
     return content
 
 
@@ -50,7 +50,7 @@ def of_yaml(text: bytes, where: str) -> list[Any]:
     """Return the documents of a YAML text in UTF-8 in which a key stands once in a mapping. Raises `UserError`."""
     try:
         documents = list(yaml.load_all(text.decode("utf-8-sig"), Loader=_OnceLoader))
-        _check_numbers(documents, where)  # which goes on for ever in an anchor that holds itself
+        check_numbers(documents, where)  # which goes on for ever in an anchor that holds itself
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise UserError(f"{where}: is not YAML: {_line(error)}") from error
     return documents
@@ -88,7 +88,7 @@ class _OnceLoader(yaml.SafeLoader):
     """YAML in which a key may stand once in a mapping, as Kubernetes' strict decoders have it."""
 
 
-def _mapping(loader: _OnceLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     merged: dict[Any, Any] | None = None
     for key_node, value_node in node.value:
@@ -104,7 +104,7 @@ def _mapping(loader: _OnceLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     return {**merged, **found} if merged else found
 
 
-def _merged(loader: _OnceLoader, node: yaml.Node) -> dict[Any, Any]:
+def _merged(loader: yaml.SafeLoader, node: yaml.Node) -> dict[Any, Any]:
     """Return what a merge key (`<<: *anchor`, or a list of anchors) stands for: an earlier mapping counts more."""
     found: dict[Any, Any] = {}
     for each in node.value if isinstance(node, yaml.SequenceNode) else [node]:
@@ -116,14 +116,19 @@ def _merged(loader: _OnceLoader, node: yaml.Node) -> dict[Any, Any]:
     return found
 
 
-_OnceLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+class FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The same for files of many objects, parsed by libyaml where that is there."""
 
 
-def _check_numbers(value: Any, where: str) -> None:
+for _loader in (_OnceLoader, FastLoader):
+    _loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def check_numbers(value: Any, where: str) -> None:
     """Raise `UserError` for a number that is none of ours."""
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
-            _check_numbers(each, where)
+            check_numbers(each, where)
     elif isinstance(value, float) and not math.isfinite(value):
         raise bad_value(where, value, "finite numbers")
     elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:

@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 
 from aaml.commands.flags import read_yaml
 from aaml.errors import UserError
-from aaml.evaluation.policies import load
+from aaml.evaluation.policies import load, load_policy
 from aaml.evaluation.run_spec import read_run_specs
+from aaml.evaluation.scheduler_config import read_scheduler_config
 from aaml.evolve.front import read_front
 from aaml.evolve.search import read_config
 from aaml.evolve.settings import EvolveConfig
+from aaml.kube.objects.manifests import load as load_objects
 from aaml.learning.config import QTable
 from aaml.learning.qtable import BinnedState, QTableAgent
 from aaml.live.node_template import NodeTemplate
@@ -117,6 +119,47 @@ profiles:
 """)
 
 
+def objects() -> object:
+    pod = yaml.safe_load("""
+nodeSelector: {zone: a}
+priority: 5
+schedulingGates: [{name: g}]
+tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 3}]
+topologySpreadConstraints:
+- {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}
+affinity:
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+    - {topologyKey: zone, labelSelector: {matchExpressions: [{key: app, operator: In, values: [web]}]}}
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]
+containers:
+- name: c
+  image: web
+  resources: {requests: {cpu: 250m}, limits: {memory: 1Gi}}
+  ports: [{containerPort: 80, hostPort: 80}]
+""")
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": pod}
+    selector = {"matchLabels": {"app": "web"}}
+    node = yaml.safe_load("""
+apiVersion: v1
+kind: Node
+metadata: {name: a, labels: {zone: a}}
+spec: {unschedulable: false, taints: [{key: a, value: b, effect: NoSchedule}]}
+status: {allocatable: {cpu: "8", memory: 8Gi, pods: "10"}, images: [{names: [web], sizeBytes: 5}]}
+""")
+    apps = [
+        {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": kind.lower()}, "spec": spec}
+        for kind, spec in (
+            ("Deployment", {"replicas": 2, "selector": selector, "template": template}),
+            ("DaemonSet", {"selector": selector, "template": template}),
+        )
+    ]
+    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"a": "b"}}, "spec": pod}
+    return {"apiVersion": "v1", "kind": "List", "items": [node, bare, *apps]}
+
+
 def node_policy() -> object:
     return {
         "apiVersion": "aaml.dev/v1",
@@ -194,6 +237,10 @@ def read_training(path: Path) -> object:
     return changed(TrainConfig(), found["training"])
 
 
+def read_scheduler(path: Path) -> object:
+    return [load_policy(name) for name in read_scheduler_config(path)]
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a file is called, a good one, what reads it, and keys of mappings in which every name may stand."""
@@ -212,6 +259,13 @@ KINDS = {
         NodeTemplate.read,
         frozenset({"annotations", "labels", "metadata", "limits", "disruption"}),
     ),
+    "objects": Kind(
+        "o.yaml",
+        objects,
+        lambda path: load_objects([path]),
+        frozenset({"annotations", "labels", "nodeSelector", "matchLabels", "requests", "limits", "allocatable"}),
+    ),
+    "KubeSchedulerConfiguration of apply": Kind("k.yaml", scheduler, read_scheduler),
     "KubeSchedulerConfiguration": Kind("k.yaml", scheduler, lambda path: read_profile(f"kube-scheduler:{path}")),
     "NodePolicy": Kind("p.yaml", node_policy, read_autoscaler),
     "DeschedulerPolicy": Kind("d.yaml", descheduler, read_autoscaler, frozenset({"plugins"})),

@@ -15,11 +15,13 @@ import yaml
 from aaml.cluster.objects import RACK_LABEL, SERVER_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
+from aaml.schema import FastLoader, check_numbers
 from aaml.settings import Count, take
 from aaml.yaml_text import yaml_stream
 
 SUFFIX = "-hier"
 _YAML = frozenset({".yaml", ".yml"})
+_OF_A_LIST = ("apiVersion", "kind", "metadata", "items")
 
 
 def rack_and_server(position: int, servers_per_rack: int) -> dict[str, str]:
@@ -33,12 +35,12 @@ def rack_and_server(position: int, servers_per_rack: int) -> dict[str, str]:
 def read_documents(path: Path) -> list[dict[str, Any]]:
     """Read the objects of a YAML file, and the items of a list in place of the list.
 
-    Raises `UserError` naming the file.
+    Raises `UserError` naming the file, also for a key that stands twice in a mapping.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            documents = list(yaml.load_all(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        documents = list(yaml.load_all(path.read_bytes().decode("utf-8-sig"), Loader=FastLoader))
+        check_numbers(documents, str(path))
+    except (OSError, ValueError, OverflowError, RecursionError, yaml.YAMLError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" line {where.line + 1}" if where is not None else ""
         reason = getattr(error, "problem", None) or getattr(error, "strerror", None) or error
@@ -50,12 +52,25 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
         if not isinstance(document, dict):
             raise UserError(f"{path}, document {position}: {type(document).__name__}; expected a Kubernetes object")
         kind = document.get("kind")
-        if isinstance(kind, str) and kind.endswith("List") and isinstance(document.get("items"), list):
+        if isinstance(kind, str) and kind.endswith("List") and (kind == "List" or "items" in document):
             default = {"kind": kind.removesuffix("List")} if kind != "List" else {}
-            objects += [default | item for item in document["items"] if isinstance(item, dict)]
+            objects += [default | item for item in _items(document, f"{path}, document {position}")]
         else:
             objects.append(document)
     return objects
+
+
+def _items(document: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    unknown = [str(name) for name in document if name not in _OF_A_LIST]
+    if unknown:
+        raise UserError(f"{where}: unknown field {unknown[0]!r}; expected {', '.join(_OF_A_LIST)}")
+    items = document.get("items") or []
+    if not isinstance(items, list):
+        raise bad_value(f"{where}: items", items, "a list of objects")
+    for number, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise UserError(f"{where}: items[{number}]: {type(item).__name__}; expected a Kubernetes object")
+    return items
 
 
 def write_documents(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:

@@ -39,7 +39,7 @@ def files(tmp_path: Path, **contents: str) -> Path:
     return tmp_path
 
 
-def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path) -> None:
+def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, caplog) -> None:
     read = load([files(tmp_path, nodes=NODE, apps=WORKLOADS)])
     (node,) = read.nodes
     assert (node.gpu_count, node.gpu_model, node.allocatable["cpu"]) == (2, "V100", 64_000)
@@ -49,21 +49,84 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path) -
     assert len({pod.owner for pod in read.pods[:3]}) == 1
     assert agent.node_selector == {"kubernetes.io/hostname": "gpu-0"}
     assert read.passed_over == {"Service": 1}
+    assert "left out, for they are no nodes, pods or workloads of known kinds: 1 Service" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kind: Deployment\nmetadata: {name: d}\nspec: {replicas: -1}\n", r"Deployment d\): spec\.replicas: -1"),
-        ("kind: Deployment\nmetadata: {name: d}\nspec: {}\n", r"spec\.template\.spec: missing"),
+        (
+            "kind: Deployment\nmetadata: {name: d}\nspec: {replicas: -1, template: {spec: {}}}\n",
+            r"Deployment d\): spec\.replicas: -1",
+        ),
+        ("kind: Deployment\nmetadata: {name: d}\nspec: {}\n", r"spec: missing .*template"),
+        ("kind: Deployment\nmetadata: {name: d}\nspec: {template: {}}\n", r"spec\.template: missing .*spec"),
         ("metadata: {name: d}\n", "kind: None is not accepted"),
-        ("kind: Pod\nmetadata: {name: p}\nspec: {containers: 3}\n", r"bad\.yaml, object 0 \(Pod p\): pod: .*array"),
+        (
+            "kind: Pod\nmetadata: {name: p}\nspec: {containers: 3}\n",
+            r"bad\.yaml, .* \(Pod p\): spec\.containers: .*array",
+        ),
         ("kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: lots}}\n", r"Node n\).*lots"),
+        ("kind: Deployment\nmetadata: {name: d}\nspec: yes please\n", r"Deployment d\): spec: .*'yes please'"),
+        ("kind: Deployment\nmetadata: web\nspec: {template: {spec: {}}}\n", r"metadata: .*'web'"),
+        (
+            "kind: Job\nmetadata: {name: j}\nspec: {template: {metadata: web, spec: {}}}\n",
+            r"ate\.metadata: .*'web'",
+        ),
+        (
+            "kind: DaemonSet\nmetadata: {name: d}\nspec: {template: {spec: {overhead: {cpu: x}}}}\n",
+            r"Set d\).*'x'",
+        ),
+        ("kind: Pod\nspec: {}\n", r"metadata\.name: missing"),
+        (
+            "kind: Pod\nmetadata: {name: p}\nspec: {nodeSelectors: {a: b}}\n",
+            r"'spec\.nodeSelectors'; did you mean",
+        ),
+        ("kind: Node\nmetadata: {name: n}\nspec: {unschedulabel: true}\n", r"unknown field 'spec\.unschedulabel'"),
+        (
+            "kind: Deployment\nmetadata: {name: d}\nspec: {replica: 3, template: {spec: {}}}\n",
+            r"'spec\.replica'; did",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {request: {cpu: 3}}}]}\n",
+            r"'spec\.containers\[0\]\.resources\.request'; did you mean requests",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{resources: {requests: {cpu: 7, cpu: 10m}}}]}\n",
+            r"key 'cpu' stands twice",
+        ),
+        ("kind: List\nitem: []\n", r"unknown field 'item'"),
+        ("kind: List\nitems: [web]\n", r"items\[0\]: str"),
     ],
 )
 def test_bad_objects_are_named_with_their_field(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         load([files(tmp_path, bad=text)])
+
+
+def test_fields_that_scheduling_does_not_read_and_nulls_are_taken(tmp_path: Path) -> None:
+    text = """
+kind: List
+metadata: {resourceVersion: ""}
+items:
+- kind: StatefulSet
+  apiVersion: apps/v1
+  metadata: {name: db, generation: 3, managedFields: [{manager: kubectl}], finalizers: [a/b]}
+  spec:
+    replicas: null
+    serviceName: db
+    volumeClaimTemplates: [{metadata: {name: data}}]
+    template:
+      spec:
+        nodeName: null
+        serviceAccountName: db
+        tolerations: [{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 30}]
+        volumes: [{name: v, emptyDir: {medium: Memory}}]
+        containers:
+        - {name: c, image: db, env: [{name: A, value: b}], livenessProbe: {exec: {}}, ports: [{containerPort: 1}]}
+  status: {readyReplicas: 1}
+"""
+    assert [pod.key for pod in load([files(tmp_path, all=text)]).pods] == ["default/db-0"]
 
 
 def test_doubles_and_missing_paths_are_refused(tmp_path: Path) -> None:

@@ -5,21 +5,32 @@ Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job and Daemo
 open-simulator and of its GPU-sharing fork (hkust-adsl/kubernetes-scheduler-simulator).
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from aaml.cluster.objects import Node, Pod
+from msgspec.structs import replace
+
+from aaml.cluster.objects import HOSTNAME_LABEL, Node, Pod
 from aaml.errors import UserError, bad_value
-from aaml.kube.objects.convert import node_from_json, pod_from_json
+from aaml.kube.objects import strict, wire
+from aaml.kube.objects.convert import node_from_api, pod_from_api
 from aaml.workload.hierarchy import SUFFIX, read_documents
 from aaml.workload.traces import load_pods, read_pods
 
-_REPLICATED = {"Deployment": "replicas", "ReplicaSet": "replicas", "StatefulSet": "replicas", "Job": "parallelism"}
+_REPLICATED: Mapping[str, tuple[type[strict.Workload], str]] = {
+    "Deployment": (strict.Deployment, "replicas"),
+    "ReplicaSet": (strict.ReplicaSet, "replicas"),
+    "StatefulSet": (strict.StatefulSet, "replicas"),
+    "Job": (strict.Job, "parallelism"),
+}
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _MAX_REPLICAS = 1_000_000
+_log = logging.getLogger(__name__)
+Object = TypeVar("Object", bound=wire.Named)
 
 
 @dataclass
@@ -60,10 +71,10 @@ def _where(path: Path, document: Mapping[str, Any], position: int) -> str:
 def load(paths: Iterable[Path]) -> Manifests:
     """Read files and folders (recursively, labelled `-hier` copies aside where originals are there).
 
-    Raises `UserError` with file, object, field and what is accepted.
+    Objects of other kinds are told. Raises `UserError` with file, object, field and what is accepted.
     """
     result = Manifests()
-    daemons: list[tuple[str, Mapping[str, Any]]] = []
+    daemons: list[strict.DaemonSet] = []
     for path in (file for each in paths for file in _files(each)):
         for position, document in enumerate(read_documents(path)):
             where = _where(path, document, position)
@@ -71,13 +82,16 @@ def load(paths: Iterable[Path]) -> Manifests:
                 _take(document, where, result, daemons)
             except UserError as error:
                 raise error if str(error).startswith(str(path)) else UserError(f"{where}: {error}") from error
-    for where, daemon in daemons:
+    for daemon in daemons:
         for node in result.nodes:
-            pod = _templated(daemon, where, f"{_name(daemon, where)}-{node.name}")
-            pod["spec"] = dict(pod["spec"]) | {"nodeSelector": {"kubernetes.io/hostname": node.name}}
-            result.pods.append(pod_from_json(pod))
+            pod = _templated(daemon, "DaemonSet", f"{daemon.metadata.name}-{node.name}")
+            pod = replace(pod, spec=replace(pod.spec, node_selector={HOSTNAME_LABEL: node.name}))
+            result.pods.append(pod_from_api(pod))
     _refuse_doubles("node", [node.name for node in result.nodes])
     _refuse_doubles("pod", [pod.key for pod in result.pods])
+    if result.passed_over:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.passed_over.items()))
+        _log.warning("left out, for they are no nodes, pods or workloads of known kinds: %s", kinds)
     return result
 
 
@@ -98,61 +112,44 @@ def pods_like(spec: str) -> tuple[Pod, ...]:
     return tuple(found.pods)
 
 
-def _take(
-    document: dict[str, Any], where: str, result: Manifests, daemons: list[tuple[str, Mapping[str, Any]]]
-) -> None:
+def _take(document: dict[str, Any], where: str, result: Manifests, daemons: list[strict.DaemonSet]) -> None:
     kind = document.get("kind")
     if not isinstance(kind, str):
         raise bad_value("kind", kind, "a Kubernetes kind such as Node, Pod or Deployment")
     if kind == "Node":
-        result.nodes.append(node_from_json(document))
+        result.nodes.append(node_from_api(_named(strict.read_strictly(document, wire.NodeObject, where), where)))
     elif kind == "Pod":
-        result.pods.append(pod_from_json(document))
+        result.pods.append(pod_from_api(_named(strict.read_strictly(document, wire.PodObject, where), where)))
     elif kind in _REPLICATED:
-        count = _replicas(document, _REPLICATED[kind])
-        name = _name(document, where)
-        result.pods += [pod_from_json(_templated(document, where, f"{name}-{i}")) for i in range(count)]
+        of, name = _REPLICATED[kind]
+        workload = _named(strict.read_strictly(document, of, where), where)
+        count = getattr(workload.spec, name)
+        if not 0 <= count <= _MAX_REPLICAS:
+            raise bad_value(f"spec.{name}", count, f"a whole number from 0 to {_MAX_REPLICAS}")
+        result.pods += [
+            pod_from_api(_templated(workload, kind, f"{workload.metadata.name}-{number}")) for number in range(count)
+        ]
     elif kind == "DaemonSet":
-        daemons.append((where, document))
+        daemons.append(_named(strict.read_strictly(document, strict.DaemonSet, where), where))
+        pod_from_api(_templated(daemons[-1], kind, "daemon"))  # on no node it would not be looked at
     else:
         result.passed_over[kind] += 1
 
 
-def _name(document: Mapping[str, Any], where: str) -> str:
-    name = (document.get("metadata") or {}).get("name")
-    if not isinstance(name, str) or not name:
+def _named(found: Object, where: str) -> Object:
+    if not found.metadata.name:
         raise UserError(f"{where}: metadata.name: missing; expected a name")
-    return name
+    return found
 
 
-def _replicas(document: Mapping[str, Any], name: str) -> int:
-    value = (document.get("spec") or {}).get(name, 1)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_REPLICAS:
-        raise bad_value(f"spec.{name}", value, f"a whole number from 0 to {_MAX_REPLICAS}")
-    return value
-
-
-def _templated(document: Mapping[str, Any], where: str, name: str) -> dict[str, Any]:
+def _templated(workload: strict.Workload, kind: str, name: str) -> wire.PodObject:
     """Return a pod of a workload, named and owned as its controller would."""
-    template = (document.get("spec") or {}).get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise UserError(f"{where}: spec.template.spec: missing; expected a pod template")
-    metadata = dict(template.get("metadata") or {})
-    owner_name = _name(document, where)
-    metadata |= {
-        "name": name,
-        "namespace": (document.get("metadata") or {}).get("namespace", "default"),
-        "ownerReferences": [
-            {
-                "apiVersion": str(document.get("apiVersion", "apps/v1")),
-                "kind": document["kind"],
-                "name": owner_name,
-                "uid": owner_name,
-                "controller": True,
-            }
-        ],
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    template, owner = workload.spec.template, workload.metadata.name
+    metadata = replace(
+        template.metadata, name=name, namespace=workload.metadata.namespace or "default",
+        owner_references=[wire.OwnerReference(kind, owner, owner, controller=True)],
+    )  # fmt: skip
+    return wire.PodObject(metadata, template.spec)
 
 
 def _refuse_doubles(what: str, names: Sequence[str]) -> None:
