@@ -108,9 +108,7 @@ def _locked(path: Path, lock: Path, field: str) -> int:
             if not _is_there(lock, descriptor):
                 os.close(descriptor)
                 continue  # its last holder has just removed it
-            os.ftruncate(descriptor, 0)
-            said = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            os.pwrite(descriptor, f"process {os.getpid()} ({said[:_COMMAND]})".encode(), 0)
+            _sign(lock, descriptor)
         except BlockingIOError:
             holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another process"
             os.close(descriptor)
@@ -124,6 +122,17 @@ def _locked(path: Path, lock: Path, field: str) -> int:
             os.close(descriptor)
             raise
         return descriptor
+
+
+def _sign(lock: Path, descriptor: int) -> None:
+    """Write who has a lock into its file; that goes again where there is no room for it."""
+    said = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} ({said[:_COMMAND]})".encode(), 0)
+    except OSError:
+        lock.unlink(missing_ok=True)  # before it is free, as in `_held`
+        raise
 
 
 def _is_there(lock: Path, descriptor: int) -> bool:

@@ -1,5 +1,6 @@
 """An output has one writer: a second one is refused in a line that names the first, however that one ends."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -43,6 +44,17 @@ def test_a_second_writer_is_refused_and_told_who_the_first_is_until_that_is_kill
     with output_folder(folder):
         assert (folder / LOCK).read_text().startswith(f"process {os.getpid()} (")
     assert list(tmp_path.iterdir()) == [tmp_path / "runs"]
+
+
+@pytest.mark.parametrize("output", [output_folder, output_file])
+def test_on_a_full_disk_nothing_stays(output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("aaml.outputs.os.pwrite", full)
+    with pytest.raises(UserError, match="cannot be written: No space left on device"), output(tmp_path / "new" / "x"):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_has_one_writer_and_its_neighbours_have_theirs(tmp_path: Path) -> None:
