@@ -19,7 +19,6 @@ from aaml.errors import UserError
 EXTRAS: Mapping[str, str] = {
     "bokeh": "lab",
     "ipywidgets": "notebooks",
-    "jsonschema": "notebooks",
     "jupyterlab": "notebooks",
     "kubernetes": "live",
     "ortools": "solver",
