@@ -255,7 +255,7 @@ def test_a_policy_is_paired_with_it_and_the_task_keeps_its_autoscaler(tmp_path, 
 
 def test_compiled_episodes_say_that_they_do_not_know_it():
     task = under(aaml.task("bill"), HighNodeUtilizationSettings())
-    with pytest.raises(UserError, match="learned nodes, not HighNodeUtilization"):
+    with pytest.raises(UserError, match="the Cluster Autoscaler, not HighNodeUtilization"):
         Plan.of_cluster(task.build(1, 3, pods=5))
 
 
