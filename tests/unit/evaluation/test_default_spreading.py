@@ -234,12 +234,13 @@ def test_every_kube_scheduler_has_another_identity_on_a_trace_with_siblings_and_
 ) -> None:
     lone = find_task(str(write_trace(tmp_path / "lone", siblings=False)))
     told = {}
-    for name in POLICIES.names():
+    ours = [name for name in POLICIES.names() if ".py:" not in name]  # other tests load files of their own
+    for name in ours:
         told[name] = identity(find_task(trace), None, name, name)["policy_sha256"]
         assert identity(lone, None, name, name)["policy_sha256"] == ""
         assert identity(find_task("balance"), None, name, name)["policy_sha256"] == ""
     assert {name for name, digest in told.items() if digest} == KUBE_SCHEDULERS
-    made = {name for name in POLICIES.names() if isinstance(make_policy(name), KubeScheduler)}
+    made = {name for name in ours if isinstance(make_policy(name), KubeScheduler)}
     assert made == KUBE_SCHEDULERS
     spec = "kube-scheduler:default.yaml"
     assert identity(find_task(trace), None, spec)["policy_sha256"] != identity(lone, None, spec)["policy_sha256"]

@@ -7,7 +7,9 @@ import pytest
 from aaml.cli import run
 from aaml.episodes.plan import Plan
 from aaml.errors import UserError
+from aaml.nodes.settings import HighNodeUtilizationSettings
 from aaml.sim.env import ClusterEnv
+from aaml.sim.recorded_bill import under
 from aaml.sim.tasks import ALL_TASKS, find_task
 
 
@@ -145,7 +147,8 @@ def test_a_bill_is_drawn_with_its_catalogue_and_the_environment_says_that_it_tak
     assert (len(cluster.workload), cluster.until_s) == (12, cluster.workload[-1].created_s)
     with pytest.raises(UserError, match="task: 'bill' is not accepted; expected one whose nodes stay"):
         ClusterEnv("bill")
-    with pytest.raises(UserError, match="compiled episodes know Karpenter and learned nodes, not ClusterAutoscaler"):
-        Plan.of_cluster(find_task("bill-cluster-autoscaler").build(3, 5, pods=12))
+    described = under(task, HighNodeUtilizationSettings())
+    with pytest.raises(UserError, match="the Cluster Autoscaler, not HighNodeUtilization"):
+        Plan.of_cluster(described.build(3, 5, pods=12))
     with pytest.raises(UserError, match="trace: 'default' is not accepted; expected none"):
         task.build(1, trace="default")
