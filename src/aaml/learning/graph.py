@@ -24,10 +24,8 @@ def network_graph(network: Network) -> bytes:
             part.layer()  # made within a trace it would be traced
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch tells of branches that a trace takes for fixed; a graph may
-        # Without the check, which imports all of torch.distributed to compare two runs of the network.
-        traced = torch.jit.trace(TracedNetwork(network), example, check_trace=False)  # type: ignore[no-untyped-call]
-        shown, _ = graph(traced, example)  # type: ignore[no-untyped-call]
-    result: bytes = shown.SerializeToString()
+        traced, _ = graph(TracedNetwork(network), example)  # type: ignore[no-untyped-call]
+    result: bytes = traced.SerializeToString()
     return result
 
 

@@ -1,9 +1,8 @@
 """Optimisers by name, the batches of their steps, and one step."""
 
-import inspect
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,31 +12,15 @@ from aaml.learning.buffers import Seen
 from aaml.learning.collate import Batch
 from aaml.learning.config import NetworkAgent, OptimizerName
 
-K = TypeVar("K", bound=torch.optim.Optimizer)
-_FOR_THE_COMPILER = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-"""Methods of an optimiser that torch wraps, to keep its compiler out of them."""
-
-
-def _uncompiled(kind: type[K]) -> type[K]:
-    """Return torch's optimiser without the wrappers of its methods.
-
-    They import torch's compiler when they are first called: three seconds of each process that learns. Nothing here is
-    compiled by it.
-    """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _FOR_THE_COMPILER}
-    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
-    return cast("type[K]", type(kind.__name__, (kind,), methods))
-
-
-Adam = _uncompiled(torch.optim.Adam)
-AdamW = _uncompiled(torch.optim.AdamW)
-RMSprop = _uncompiled(torch.optim.RMSprop)
-SGD = _uncompiled(torch.optim.SGD)
-
 
 def make_optimizer(name: OptimizerName, network: nn.Module, rate: float) -> torch.optim.Optimizer:
     """Build the optimiser called `name` with the learning rate `rate`."""
-    kinds: dict[str, type[torch.optim.Optimizer]] = {"Adam": Adam, "AdamW": AdamW, "RMSprop": RMSprop, "SGD": SGD}
+    kinds: dict[str, type[torch.optim.Optimizer]] = {
+        "Adam": torch.optim.Adam,
+        "AdamW": torch.optim.AdamW,
+        "RMSprop": torch.optim.RMSprop,
+        "SGD": torch.optim.SGD,
+    }
     return kinds[name](list(network.parameters()), lr=rate)  # type: ignore[call-arg]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from aaml.learning.buffers import Seen
 from aaml.learning.losses import entropy, imitation_loss, margin_loss, select, value_loss
 from aaml.learning.networks import Network, NodeScorer
-from aaml.learning.optim import Adam, descend
+from aaml.learning.optim import descend
 
 RATE, LARGEST_BATCH, MAX_GRAD_NORM = 3e-3, 128, 10.0  # telling the best from the second best takes steep scores
 _MARGIN, _MARGIN_OF_RETURNS = 0.1, 0.8  # by which a teacher's choice is to be worth more than any other
@@ -41,7 +41,7 @@ def imitate(
     learn their returns where these are known, as a `critic` does. Demonstrations are mixed: of one after the other only
     the last would be kept.
     """
-    optimizers = [Adam(each.parameters()) for each in (network, critic) if each is not None]
+    optimizers = [torch.optim.Adam(each.parameters()) for each in (network, critic) if each is not None]
     latest, size = 0.0, min(batch_size, LARGEST_BATCH)
     for step in range(passes):
         for optimizer in optimizers:
