@@ -134,7 +134,7 @@ def test_a_study_cut_off_goes_on_in_two_processes_to_the_same_trials(study, meth
     assert rows(tmp_path) == rows(study)
 
 
-def test_a_trial_killed_before_its_first_save_begins_anew(tmp_path):
+def test_a_trial_killed_before_its_first_save_begins_anew(tmp_path, caplog):
     path = tmp_path / "000"
     score = train_to(base(), path, 120)
     for name in ("resume.pt", "rungs.json"):
@@ -142,6 +142,7 @@ def test_a_trial_killed_before_its_first_save_begins_anew(tmp_path):
     (path / "left.txt").write_text("half-written")
     assert train_to(base(), path, 120) == score
     assert not (path / "left.txt").exists()
+    assert "no run to go on with" not in caplog.text, "nobody asked for one"
 
 
 def test_a_trials_folder_with_other_settings_is_left_alone(tmp_path):

@@ -68,7 +68,7 @@ def train_to(config: TrainConfig, path: Path, rung: int) -> float:
         return scores[str(rung)]
     if stored is not None and not (path / RESUME).exists():
         shutil.rmtree(path)  # it was killed before it was first saved
-    _, folder = open_run(config, path, resume=True)
+    _, folder = open_run(config, path, resume=(path / RESUME).exists())
     try:
         score = run_training(config, folder, until=rung, progress=False).best
     finally:
