@@ -104,6 +104,11 @@ class InstanceType:
                 return max(prices)
         return float("inf")
 
+    @property
+    def has_room(self) -> bool:
+        """Whether CPU and memory are left for pods."""
+        return all(value > 0 for name, value in self.allocatable if name in KUBELET)
+
     def of(self, capacity_types: Sequence[CapacityType]) -> Self:
         """Return this type with the offerings of these capacity types alone."""
         return replace(self, offerings=tuple(each for each in self.offerings if each.capacity_type in capacity_types))

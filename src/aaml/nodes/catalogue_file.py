@@ -9,6 +9,7 @@ pods request; and `gpu_model` beside the resource `nvidia.com/gpu`. Karpenter do
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import product
@@ -29,7 +30,6 @@ from aaml.schema import convert, of_json, read_bytes
 _GPU = "nvidia.com/gpu"
 _PODS = 110  # where a type does not say how many pods a node takes
 _ARCHITECTURES = {"x86_64": "amd64"}  # a NodePool asks for amd64
-_KEPT = {CPU: "100m", MEMORY: "10Mi"}  # `KUBELET` as a file would say it
 _FIELD = "instance types"
 _SHOWN = 5  # names in a warning
 _log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def _catalogue(types: Sequence[InstanceType], source: str, labels: Labels) -> Ca
     Types without an available offering are left out, and other variants that labels allow, with a warning that names
     them.
     """
-    none = sorted({each.name for each in types if not each.offerings})
+    none = sorted({each.name for each in types if each.has_room and not each.offerings})
     if none:
         _log.warning("%s: no available offering, left out: %s", source, ", ".join(none))
     chosen: dict[str, InstanceType] = {}
@@ -155,7 +155,8 @@ def _catalogue(types: Sequence[InstanceType], source: str, labels: Labels) -> Ca
 def parse_types(text: bytes, source: str, *, every: bool = False) -> tuple[InstanceType, ...]:
     """Return all that a file's text offers, a type for each operating system. Raises `UserError` for another text.
 
-    With `every` these are the offerings that are not available, too.
+    With `every` these are the offerings that are not available, too. Else a type without room for pods has none, with a
+    warning: AWS's smallest have a memory of 0 in Karpenter's own file.
     """
     try:
         listed = convert(of_json(text, source), list[_Type], source)
@@ -164,7 +165,7 @@ def parse_types(text: bytes, source: str, *, every: bool = False) -> tuple[Insta
     if beyond := sorted(_beyond(listed)):
         _log.warning("%s: not modelled here: %s", source, ", ".join(beyond))
     found: dict[tuple[str, str, str], int] = {}
-    types = []
+    types, full = list[InstanceType](), set[str]()
     for number, each in enumerate(listed):
         where = f"{source}: [{number}] {each.name}"
         for os in dict.fromkeys(each.operatingSystems):
@@ -172,7 +173,12 @@ def parse_types(text: bytes, source: str, *, every: bool = False) -> tuple[Insta
             first = found.setdefault((read.name, read.os, read.arch), number)
             if first != number:
                 raise bad_value(f"{source}: name of [{first}] and [{number}]", read.name, f"one type for {os} a name")
+            if not every and not read.has_room:
+                full.add(read.name)
+                read = replace(read, offerings=())
             types.append(read)
+    if full:
+        _log.warning("%s: no room for pods beside the kubelet, left out: %s", source, ", ".join(sorted(full)))
     return tuple(types)
 
 
@@ -186,10 +192,9 @@ def _beyond(listed: Iterable[_Type]) -> set[str]:
 
 def _instance_type(read: _Type, os: str, where: str, *, every: bool) -> InstanceType:
     amounts = {PODS: _PODS, **{name: _amount(name, value, where) for name, value in read.resources.items()}}
-    for name, kept in _KEPT.items():
-        if amounts.get(name, 0) <= KUBELET[name]:
-            value = read.resources.get(name, "none")
-            raise bad_value(f"{where}: resources: {name}", value, f"more than the {kept} that a node keeps from pods")
+    for name in KUBELET:
+        if name not in amounts:
+            raise bad_value(f"{where}: resources: {name}", "none", "how much of it a node has")
     allocatable = tuple((name, max(0, value - KUBELET.get(name, 0))) for name, value in amounts.items())
     offerings = tuple(
         offering

@@ -9,7 +9,7 @@ import pytest
 from aaml.cluster.objects import ARCH_LABEL, CAPACITY_TYPE_LABEL, ZONE_LABEL
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, Offering
-from aaml.nodes.catalogue_file import parse_catalogue, read_catalogue, shipped_catalogue, written_catalogue
+from aaml.nodes.catalogue_file import parse_catalogue, parse_types, read_catalogue, shipped_catalogue, written_catalogue
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.meter import Meter
 from aaml.nodes.ports import OwnedNode
@@ -84,7 +84,7 @@ def test_architecture_operating_system_and_capacity_type_choose():
         ),
         (
             json.dumps([entry(resources={"cpu": "100m", "memory": "1Gi"})]).encode(),
-            "resources: cpu: '100m' is not accepted; expected more than the 100m that a node keeps from pods",
+            "types.json: instance types.*at least one type with an offering",
         ),
         (json.dumps([entry(resources={"cpu": "2", "memory": "9Ei"})]).encode(), "memory: '9Ei' .* at most 1Pi"),
         (json.dumps([entry(resources={"cpu": 10**30, "memory": "1Gi"})]).encode(), "whole numbers of 64 bits"),
@@ -104,6 +104,15 @@ def test_a_file_that_says_something_else_is_told_in_a_line(text, said):
     with pytest.raises(UserError, match=said) as told:
         parse_catalogue(text, "types.json")
     assert "\n" not in str(told.value)
+
+
+def test_a_type_without_room_for_pods_is_left_out_and_keeps_its_price(caplog):
+    full = entry("nano", resources={"cpu": "2", "memory": "0"})
+    left = parse_catalogue(json.dumps([entry("roomy"), full]).encode(), "types.json")
+    assert [kind.name for kind in left.types] == ["roomy"]
+    assert caplog.messages == ["types.json: no room for pods beside the kubelet, left out: nano"]
+    priced = parse_types(json.dumps([full]).encode(), "types.json", every=True)
+    assert [kind.cheapest.price for kind in priced] == [entry()["offerings"][0]["Price"]]
 
 
 def with_requirements(*requirements):
