@@ -57,7 +57,7 @@ class PartsMeter(Meter):
 
     def hold(self, now_s: float) -> None:
         """Count the parts as they were too."""
-        hours = max(now_s - max(self.now_s, 0.0), 0.0) / _HOUR_S
+        hours = max(now_s - max(self.metered_s, 0.0), 0.0) / _HOUR_S
         super().hold(now_s)
         self.parts += self._now * hours
         self.look()
