@@ -75,36 +75,22 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-exclude github.com/go-openapi/swag v0.25.4
-
-exclude github.com/spf13/pflag v1.0.10
-
+// Newer than in deploy/kwok/kubernetes: with the versions of that one, what was compiled for its programs is not
+// compiled again.
 exclude (
+	github.com/go-openapi/swag v0.25.4
+	github.com/spf13/pflag v1.0.10
 	golang.org/x/net v0.50.0
 	golang.org/x/net v0.51.0
 	golang.org/x/net v0.52.0
-)
-
-exclude (
 	golang.org/x/oauth2 v0.35.0
 	golang.org/x/oauth2 v0.36.0
-)
-
-exclude (
 	golang.org/x/sys v0.41.0
 	golang.org/x/sys v0.42.0
-)
-
-exclude (
 	golang.org/x/term v0.40.0
 	golang.org/x/term v0.41.0
-)
-
-exclude (
 	golang.org/x/text v0.34.0
 	golang.org/x/text v0.35.0
+	k8s.io/kube-openapi v0.31.0
+	k8s.io/utils v0.0.0-20260507154919-ff6756f316d2
 )
-
-exclude k8s.io/kube-openapi v0.31.0
-
-exclude k8s.io/utils v0.0.0-20260507154919-ff6756f316d2

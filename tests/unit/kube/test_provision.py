@@ -126,6 +126,24 @@ def test_every_staging_module_is_replaced_by_the_releases_tag():
     assert {name for name, _ in asked} <= set(replaced)
 
 
+def modules(recipe):
+    """Return the version of each module that a recipe's programs are made of."""
+    text = (binaries.recipe_dir() / recipe / "go.mod").read_text()
+    required = "".join(re.findall(r"^require \($(.*?)^\)$", text, re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r"^\t(\S+) (v\S+)", required, re.MULTILINE)) | dict(
+        re.findall(r"^\t(\S+) => \1 (\S+)$", text, re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("recipe", ["kwok", "karpenter"])
+def test_what_is_compiled_for_kubernetes_is_not_compiled_again_for_other_versions_of_its_modules(recipe):
+    kubernetes, others = modules("kubernetes"), modules(recipe)
+    shared = kubernetes.keys() & others.keys()
+    assert {"k8s.io/client-go", "k8s.io/apimachinery", "golang.org/x/net", "k8s.io/utils"} <= shared
+    different = {name for name in shared if kubernetes[name] != others[name]}
+    assert {name for name in different if not name.startswith("go.opentelemetry.io/")} == set()
+
+
 @pytest.mark.parametrize("recipe", ["etcd", "kubernetes", "kwok"])
 def test_each_module_names_its_tools_and_has_its_sums(recipe):
     folder = binaries.recipe_dir() / recipe
