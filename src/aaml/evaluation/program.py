@@ -154,6 +154,7 @@ def _values(row: Mapping[str, Any]) -> str:
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@cache
 def version_with(*packages: str) -> str:
     """Return the name of the program, and of packages whose work none of its episodes shows, by their source."""
     return f"{program_sha256()} {source_sha256([_PACKAGE / name for name in packages])}"
