@@ -1,16 +1,21 @@
 """Every flag of a search beside --look and --resume counts, or is refused in one line: none is ignored in silence."""
 
+import contextlib
 import dataclasses
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from tests.unit.evaluation.test_inputs import RESUMED, files  # noqa: F401
+from tests.unit.evaluation.test_inputs import RESUMED, write_inputs
 
 from aaml.cli import run
 from aaml.commands.table import COMMANDS, module_of
 from aaml.evolve.search import evolve
 from aaml.evolve.settings import EvolveConfig
+from aaml.parallel.processes import ProcessHost
 from aaml.settings import Row, rows
 from aaml.study.study import Study
 
@@ -90,31 +95,42 @@ def said(command: str, row: Row) -> list[str]:
     )
 
 
-@pytest.fixture
-def beside(files: Path) -> Path:  # noqa: F811
-    """The inputs of `RESUMED`, and others of the same kinds."""
-    (files / "other.yaml").write_bytes((files / "pool.yaml").read_bytes() + b"\n")
-    for name, old in (
-        ("other-nodes.yaml", "nodes.yaml"),
-        ("other.npz", "start.npz"),
-        ("other.formula", "start.formula"),
-    ):
-        (files / name).write_bytes((files / old).read_bytes() + b"\n")
-    return files
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder in which a search has begun, with the inputs of `RESUMED` and others of the same kinds."""
+
+    @cache
+    def begin(command: str) -> Path:
+        folder = tmp_path_factory.mktemp("begun")
+        write_inputs(folder)
+        for name, old in (
+            ("other.yaml", "pool.yaml"),
+            ("other-nodes.yaml", "nodes.yaml"),
+            ("other.npz", "start.npz"),
+            ("other.formula", "start.formula"),
+        ):
+            (folder / name).write_bytes((folder / old).read_bytes() + b"\n")
+        with contextlib.chdir(folder):
+            RESUMED[command].begin()
+        return folder
+
+    return begin
 
 
 @pytest.mark.parametrize(
     ("command", "row"), [pytest.param(name, row, id=f"{name} --{row.name}") for name in LONGER for row in others(name)]
 )
 def test_a_search_that_goes_on_takes_a_flag_or_refuses_it_in_a_line(
-    command: str, row: Row, beside: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resumed = RESUMED[command]
-    resumed.begin()
+    command: str, row: Row, begun: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    shutil.copytree(begun(command), tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Study, "optimize", went)
+    monkeypatch.setattr(ProcessHost, "start", went)  # those that several processes are to go on with play before it
     capsys.readouterr()
     words = said(command, row)
-    argv = [*without(resumed.argv, words[0]), *words]
+    argv = [*without(RESUMED[command].argv, words[0]), *words]
     if row.name in LONGER[command] - {"device"}:
         with pytest.raises(Went):
             run(command, argv)

@@ -74,14 +74,19 @@ FORMULA = json.dumps({"format": "aaml-formula", "formula": "pair.variance_after"
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the working one, with an input of each kind."""
     monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    return tmp_path
+
+
+def write_inputs(folder: Path) -> None:
+    """Write an input of each kind into a folder."""
     for name, text in {
         "task.py": TASK, "bill.py": BILL, "reward.py": REWARD, "scores.py": SCORES, "profiles.yaml": PROFILES,
         "pool.yaml": POOL, "start.formula": FORMULA, "nodes.yaml": NODES,
     }.items():  # fmt: skip
-        (tmp_path / name).write_text(text)
-    save_scorer(ScorerModel(linear=np.ones((len(GROUPS), len(FEATURES)))), tmp_path / "start.npz")
-    save_linear(LinearPolicy(start_weights("least-variance")), tmp_path / "start.json")
-    return tmp_path
+        (folder / name).write_text(text)
+    save_scorer(ScorerModel(linear=np.ones((len(GROUPS), len(FEATURES)))), folder / "start.npz")
+    save_linear(LinearPolicy(start_weights("least-variance")), folder / "start.json")
 
 
 def change(path: Path) -> None:
