@@ -6,7 +6,7 @@ compiled episodes cannot express is refused.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -379,7 +379,7 @@ class BatchedEnv:
                 slot = self._slots[key] = self._slot()
                 self._users[slot] = set(range(self._group_size))
                 plans[slot] = plan
-        self._make_room(plans.values())
+        self._make_room(plans)
         for slot, plan in plans.items():
             self._load(slot, plan)
         for row in which.tolist():
@@ -402,10 +402,13 @@ class BatchedEnv:
             self._free = list(range(self._slot_count - 1, used - 1, -1))
         return self._free.pop()
 
-    def _make_room(self, plans: Iterable[Plan]) -> None:
-        """Grow the arrays for the sizes of new plans."""
+    def _make_room(self, plans: Mapping[int, Plan]) -> None:
+        """Grow the arrays for the sizes of new plans.
+
+        What a plan tells of its pods and types is told of those of all rows: rules know no other bounds.
+        """
         sizes = {**self._sizes, "W": self._slot_count}
-        for plan in plans:
+        for plan in plans.values():
             state = plan.fleet.state
             self._models += [name for name in state.gpu_models if name not in self._models]
             own = {
@@ -420,12 +423,16 @@ class BatchedEnv:
                     "H": len(plan.supply.carbon), "J": (devices := plan.supply.devices.shape[1]),
                     "G": max(own["G"], devices),
                 }  # fmt: skip
-                own |= {"Y": pods, "Z": own["K"]} if plan.supply.may.size else {"Y": 0, "Z": 0}
-                own |= {"Q": len(plan.supply.limits), "X": pods if len(plan.supply.limits) else 0}
+                own |= {"Q": len(plan.supply.limits), "Y": 1 if plan.supply.may.size else 0}
                 self._elastic = True
             self._check_kind(plan)
             sizes |= {letter: max(sizes[letter], size) for letter, size in own.items()}
+        sizes["X"] = sizes["T"] if sizes["Q"] else 0
+        sizes["Y"], sizes["Z"] = (sizes["T"], sizes["K"]) if sizes["Y"] else (0, 0)
+        before = self._sizes
         self._allocate(sizes)
+        for slot in self._users.keys() - plans.keys() if self._elastic and sizes != before else ():
+            self._load_supply(slot, self._plans[slot])  # new room is no 0: names of nodes, budgets, what pods may
 
     def _allocate(self, sizes: dict[str, int], *, first: bool = False) -> None:
         known = self._tables is None or len(self._models) == self._tables.fitting.shape[0]

@@ -172,12 +172,22 @@ class Guarded:
     """A task of bills, of which some pods are protected by budgets."""
 
     def __init__(self, task, *budgets):
-        self.task, self.budgets = replace(task, rhythm=labelled), budgets
+        self.task, self.budgets = task, budgets
 
     def build(self, seed, nodes):
         cluster = self.task.build(seed, nodes)
         cluster.supply.budgets = self.budgets
         return cluster
+
+
+class Rows:
+    """A task for each row of a batch, by the seeds from `seed` on."""
+
+    def __init__(self, *tasks, seed):
+        self.tasks, self.seed = tasks, seed
+
+    def build(self, seed, nodes):
+        return self.tasks[seed - self.seed].build(seed, nodes)
 
 
 def labelled(count, rng):
@@ -195,7 +205,7 @@ def test_disruption_budgets_keep_pods_as_in_the_simulator(autoscaler, grace_s):
     few, none = PodBudget({"app": "a"}, max_unavailable=2), PodBudget({"app": "a"}, max_unavailable=0)
     share, front = PodBudget({"app": "b"}, min_available="85%"), PodBudget({"tier": "front"}, min_available=1)
     evicted = [
-        sum(each["evicted"] for each in play(Guarded(task, *budgets), seed=30, spec=SHOWN))
+        sum(each["evicted"] for each in play(Guarded(replace(task, rhythm=labelled), *budgets), seed=30, spec=SHOWN))
         for budgets in ((), (few,), (few, share), (none, share, front))
     ]
     assert len(set(evicted)) == len(evicted), "each budget counts"
@@ -236,7 +246,7 @@ def test_and_within_its_limits_and_those_of_pods():
         play(replace(task, autoscaler=replace(task.autoscaler, **each)), seed=30) for each in ({}, *told)
     )
     assert usual != few != quick != usual
-    graceful = replace(task, times=NodeTimes(grace_s=3.0))
+    graceful = replace(task, rhythm=labelled, times=NodeTimes(grace_s=3.0))
     assert play(Guarded(graceful, PodBudget({"app": "a"}, max_unavailable=0))) != play(Guarded(graceful))
 
 
@@ -286,6 +296,52 @@ def test_pods_get_the_gpu_models_that_they_name_whatever_the_other_rows_can_buy(
     sold = {len(task.drawn_catalogue(seed)) for seed in range(50, 50 + len(NODES))}
     assert len(sold) > 1, "the rows' catalogues differ in length"
     play(task, fullest, seed=50, nodes=3)
+
+
+def first(pods, task=BILL_TASKS["bill-openb"], draw=None, until_s=2000.0, faster=40.0):
+    """Return a task with its first pods alone, all so many times faster, and with other pods by `draw`."""
+
+    def drawn(count, rng):
+        workload, _ = (draw or task.rhythm)(count, rng)
+        quick = [replace(pod, created_s=pod.created_s / faster, lifetime_s=pod.lifetime_s / faster)
+                 for pod in workload.pods[:pods]]  # fmt: skip
+        return replace(workload, pods=tuple(quick)), until_s
+
+    return replace(task, rhythm=drawn, autoscaler=KarpenterSettings(consolidate_after_s=5.0, budgets=("100%",)))
+
+
+ALL_STAY = PodBudget({}, max_unavailable=0)
+
+
+@pytest.mark.parametrize(
+    ("few", "many"),
+    [
+        (first(6, draw=naming_models), first(30)),
+        (Guarded(first(6, BILL, faster=1.0), ALL_STAY), first(40, BILL, faster=1.0)),
+    ],
+)
+def test_rows_are_what_they_are_alone_beside_one_of_fewer_pods_of_which_more_is_told(few, many):
+    play(Rows(few, many, few, seed=30), fullest, seed=30)
+
+
+def test_an_episode_goes_on_as_it_began_where_others_need_larger_arrays(monkeypatch):
+    monkeypatch.setattr(compiled_batch, "_FIRST_SIZES", {"N": 2, "L": 2, "E": 16, "D": 16})
+    monkeypatch.setattr(compiled_batch, "_OF_PODS", {"N": 4, "L": 4, "E": 1, "D": 2})
+    rows = [[first(30)], [first(2), first(32, draw=naming_models), Guarded(first(34), ALL_STAY)]]
+
+    def build(row, number):
+        return rows[row][number % len(rows[row])].build(60 + 10 * row + number, 3)
+
+    batch = BatchedEnv(lambda row, number: Plan.of_cluster(build(row, number)), 2, reward="bill", threads=1)
+    batch.reset()
+    ended = {}
+    while ended.keys() < {(0, 0), (1, 0), (1, 1), (1, 2)}:
+        ended |= {(each.row, each.number): each for each in batch.step(batch.seen.mask.argmax(axis=1)).ended}
+    for (row, number), each in ended.items():
+        cycle = SchedulingCycle(build(row, number), make_reward("bill", RewardOptions()), ObservationSpec())
+        while (context := next_context(cycle)) is not None:
+            cycle.finish(context, Decision(int(context.mask.argmax())))
+        np.testing.assert_equal(dict(each.metrics), dict(cycle.cluster.metrics()))
 
 
 @pytest.mark.slow
