@@ -1,9 +1,12 @@
 """Objects from YAML, as a user of the Go simulator has them, and the words that bad files get."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aaml.cluster.objects import Pod
+from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, matches_required_nodes, tolerated
 from aaml.errors import UserError
 from aaml.kube.objects.manifests import load, pods_like, read_simon
 
@@ -33,6 +36,12 @@ spec: {}
 """
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SPREAD = "{maxSkew: 1, topologyKey: zone"
+IS_B = "[{key: a, operator: Is, values: [b]}]"
+SELECTOR = f"{{matchExpressions: {IS_B}}}"
+
+
 def files(tmp_path: Path, **contents: str) -> Path:
     for name, text in contents.items():
         (tmp_path / f"{name}.yaml").write_text(text)
@@ -47,7 +56,8 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
     web, agent = read.pods[0], read.pods[3]
     assert (web.gpu.count, web.gpu.milli, web.requests["cpu"], web.labels["app"]) == (1, 500, 250, "web")
     assert len({pod.owner for pod in read.pods[:3]}) == 1
-    assert agent.node_selector == {"kubernetes.io/hostname": "gpu-0"}
+    assert matches_required_nodes(agent, node)
+    assert not matches_required_nodes(agent, replace(node, name="gpu-1"))
     assert read.passed_over == {"Service": 1}
     assert "left out, for they are no nodes, pods or workloads of known kinds: 1 Service" in caplog.text
 
@@ -95,6 +105,10 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
             "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{resources: {requests: {cpu: 7, cpu: 10m}}}]}\n",
             r"key 'cpu' stands twice",
         ),
+        (
+            "kind: PriorityClass\nmetadata: {name: high}\nvalu: 3\n",
+            r"PriorityClass high\): unknown field 'valu'; did you mean value",
+        ),
         ("kind: List\nitem: []\n", r"unknown field 'item'"),
         ("kind: List\nitems: [web]\n", r"items\[0\]: str"),
     ],
@@ -102,6 +116,32 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
 def test_bad_objects_are_named_with_their_field(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         load([files(tmp_path, bad=text)])
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("tolerations: [{operator: Exist}]", r"tolerations\[0\]\.operator: 'Exist' .*Exists, Equal, Lt, Gt"),
+        ("tolerations: [{key: a, effect: NoSchedul}]", r"effect: 'NoSchedul' is not accepted; did you mean NoSchedule"),
+        (f"topologySpreadConstraints: [{SPREAD}, whenUnsatisfiable: Soft}}]", "whenUnsatisfiable: 'Soft' .*Schedule"),
+        (f"topologySpreadConstraints: [{SPREAD}}}]", "whenUnsatisfiable: missing; expected one of DoNotSchedule"),
+        ("topologySpreadConstraints: [{maxSkew: 0, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]", "maxSkew: 0 "),
+        (f"affinity: {{podAntiAffinity: {{{REQUIRED}: [{{labelSelector: {{}}}}]}}}}", "topologyKey: missing"),
+        (
+            f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchFields: {IS_B}}}]}}}}}}",
+            r"matchFields\[0\]\.operator: 'Is' .*In, NotIn, Exists, DoesNotExist, Gt, Lt",
+        ),
+        (
+            f"affinity: {{podAffinity: {{{REQUIRED}: [{{topologyKey: a, labelSelector: {SELECTOR}}}]}}}}",
+            r"matchExpressions\[0\]\.operator: 'Is'",
+        ),
+    ],
+)
+def test_words_that_the_api_does_not_know_are_named(tmp_path: Path, spec: str, words: str) -> None:
+    with pytest.raises(UserError, match=rf"Pod p\): spec\..*{words}"):
+        load([files(tmp_path, bad=f"kind: Pod\nmetadata: {{name: p}}\nspec: {{{spec}}}\n")])
+    with pytest.raises(UserError, match=r"Node n\): spec\.taints\[0\]\.effect: 'Not' .*NoSchedule, PreferNoSchedule, "):
+        load([files(tmp_path, bad="kind: Node\nmetadata: {name: n}\nspec: {taints: [{key: a, effect: Not}]}\n")])
 
 
 def test_fields_that_scheduling_does_not_read_and_nulls_are_taken(tmp_path: Path) -> None:
@@ -127,6 +167,104 @@ items:
   status: {readyReplicas: 1}
 """
     assert [pod.key for pod in load([files(tmp_path, all=text)]).pods] == ["default/db-0"]
+
+
+def pods_of(tmp_path: Path, text: str) -> dict[str, Pod]:
+    return {pod.name: pod for pod in load([files(tmp_path, all=text)]).pods}
+
+
+def test_what_a_pod_limits_and_does_not_request_is_requested_as_the_api_server_has_it(tmp_path: Path) -> None:
+    """The requests are those of a real API server (`kubectl apply --dry-run=server`)."""
+    pods = pods_of(
+        tmp_path,
+        """
+kind: Pod
+metadata: {name: limited}
+spec:
+  containers:
+  - {name: a, resources: {limits: {cpu: 1, memory: 1Gi, nvidia.com/gpu: 1}}}
+  - {name: b, resources: {requests: {cpu: 100m}, limits: {cpu: 1, memory: 1Gi}}}
+  initContainers: [{name: i, resources: {limits: {cpu: 3}}}]
+---
+kind: Deployment
+metadata: {name: whole}
+spec:
+  template:
+    spec:
+      resources: {limits: {cpu: 2, memory: 2Gi}}
+      containers: [{name: a}, {name: b, resources: {requests: {cpu: 100m}}}]
+---
+kind: Pod
+metadata: {name: proxy}
+spec: {hostNetwork: true, containers: [{name: c, ports: [{containerPort: 80}, {containerPort: 81, hostPort: 90}]}]}
+""",
+    )
+    gib = 1 << 30
+    assert pods["limited"].requests == {"cpu": 3000, "memory": 2 * gib, "nvidia.com/gpu": 1}
+    assert pods["limited"].gpu.count == 1
+    assert pods["whole-0"].requests == {"cpu": 100, "memory": 2 * gib}
+    assert [port.port for port in pods["proxy"].host_ports] == [80, 90]
+
+
+def test_a_daemonset_has_pods_where_its_controller_makes_them(tmp_path: Path) -> None:
+    pods = pods_of(
+        tmp_path,
+        """
+kind: Node
+metadata: {name: plain}
+---
+kind: Node
+metadata: {name: gpu, labels: {gpu: "yes"}}
+spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}
+---
+kind: Node
+metadata: {name: closed, labels: {gpu: "yes"}}
+spec: {taints: [{key: own, effect: NoExecute}]}
+---
+kind: DaemonSet
+metadata: {name: all}
+spec: {template: {spec: {containers: [{name: c}]}}}
+---
+kind: DaemonSet
+metadata: {name: driver}
+spec: {template: {spec: {nodeSelector: {gpu: "yes"}, tolerations: [{key: own, operator: Exists}]}}}
+""",
+    )
+    assert sorted(pods) == ["all-gpu", "all-plain", "driver-closed", "driver-gpu"]
+    assert tolerated(pods["all-gpu"].tolerations, UNSCHEDULABLE_TAINT)
+
+
+def test_pods_have_the_priority_of_their_class(tmp_path: Path, caplog) -> None:
+    text = """
+kind: Pod
+metadata: {name: plain}
+---
+kind: Pod
+metadata: {name: high}
+spec: {priorityClassName: high}
+---
+kind: Pod
+metadata: {name: system}
+spec: {priorityClassName: system-node-critical}
+---
+kind: Pod
+metadata: {name: lost}
+spec: {priorityClassName: nowhere}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+preemptionPolicy: Never
+"""
+    pods = pods_of(tmp_path, text)
+    assert {name: pod.priority for name, pod in pods.items()} == {
+        "plain": 0, "high": 1000, "system": 2_000_001_000, "lost": 0,
+    }  # fmt: skip
+    assert [name for name, pod in pods.items() if pod.preemption_policy == "Never"] == ["high"]
+    assert "have priority 0: nowhere" in caplog.text
+    usual = "---\nkind: PriorityClass\nmetadata: {name: usual}\nvalue: 5\nglobalDefault: true\n"
+    assert pods_of(tmp_path, text + usual)["plain"].priority == 5
 
 
 def test_doubles_and_missing_paths_are_refused(tmp_path: Path) -> None:

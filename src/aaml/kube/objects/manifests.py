@@ -1,23 +1,26 @@
 """Kubernetes objects in and out: nodes and workloads from YAML, `simon`-style configurations, placements as YAML.
 
-Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job and DaemonSet, alone or in lists; other kinds
-(services, config maps ...) do not matter to scheduling and are counted. `simon` is the simulator of Alibaba's
-open-simulator and of its GPU-sharing fork (hkust-adsl/kubernetes-scheduler-simulator).
+Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, DaemonSet and PriorityClass, alone or in lists;
+other kinds (services, config maps ...) do not matter to scheduling and are counted. Pods have what the API server and
+controllers would fill in. `simon` is the simulator of Alibaba's open-simulator and of its GPU-sharing fork
+(hkust-adsl/kubernetes-scheduler-simulator).
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from aaml.cluster.objects import HOSTNAME_LABEL, Node, Pod
+from aaml.cluster.objects import Node, NodeSelectorTerm, Pod, Requirement, Toleration
+from aaml.cluster.selectors import NAME_FIELD, has_untolerated_taint, matches_required_nodes
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import strict, wire
 from aaml.kube.objects.convert import node_from_api, pod_from_api
+from aaml.kube.objects.defaults import PriorityClasses, with_defaults
 from aaml.workload.hierarchy import SUFFIX, read_documents
 from aaml.workload.traces import load_pods, read_pods
 
@@ -27,6 +30,15 @@ _REPLICATED: Mapping[str, tuple[type[strict.Workload], str]] = {
     "StatefulSet": (strict.StatefulSet, "replicas"),
     "Job": (strict.Job, "parallelism"),
 }
+_OF_DAEMONS = tuple(
+    Toleration(f"node.kubernetes.io/{name}", "Exists", effect=effect)
+    for name, effect in (
+        ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
+    )
+)  # fmt: skip
+"""What the pods of all DaemonSets tolerate."""
+_PRIORITIES = "PriorityClass"
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _MAX_REPLICAS = 1_000_000
 _log = logging.getLogger(__name__)
@@ -73,20 +85,19 @@ def load(paths: Iterable[Path]) -> Manifests:
 
     Objects of other kinds are told. Raises `UserError` with file, object, field and what is accepted.
     """
-    result = Manifests()
-    daemons: list[strict.DaemonSet] = []
-    for path in (file for each in paths for file in _files(each)):
-        for position, document in enumerate(read_documents(path)):
-            where = _where(path, document, position)
-            try:
-                _take(document, where, result, daemons)
-            except UserError as error:
-                raise error if str(error).startswith(str(path)) else UserError(f"{where}: {error}") from error
-    for daemon in daemons:
-        for node in result.nodes:
-            pod = _templated(daemon, "DaemonSet", f"{daemon.metadata.name}-{node.name}")
-            pod = replace(pod, spec=replace(pod.spec, node_selector={HOSTNAME_LABEL: node.name}))
-            result.pods.append(pod_from_api(pod))
+    listed = [
+        (_where(path, document, position), document)
+        for each in paths for path in _files(each) for position, document in enumerate(read_documents(path))
+    ]  # fmt: skip
+    classes = [_named(strict.read_strictly(document, strict.PriorityClass, where), where)
+               for where, document in listed if document.get("kind") == _PRIORITIES]  # fmt: skip
+    reader = _Reader(classes)
+    for where, document in listed:
+        try:
+            reader.take(document, where)
+        except UserError as error:
+            raise error if str(error).startswith(where) else UserError(f"{where}: {error}") from error
+    result = reader.end()
     _refuse_doubles("node", [node.name for node in result.nodes])
     _refuse_doubles("pod", [pod.key for pod in result.pods])
     if result.passed_over:
@@ -112,28 +123,62 @@ def pods_like(spec: str) -> tuple[Pod, ...]:
     return tuple(found.pods)
 
 
-def _take(document: dict[str, Any], where: str, result: Manifests, daemons: list[strict.DaemonSet]) -> None:
-    kind = document.get("kind")
-    if not isinstance(kind, str):
-        raise bad_value("kind", kind, "a Kubernetes kind such as Node, Pod or Deployment")
-    if kind == "Node":
-        result.nodes.append(node_from_api(_named(strict.read_strictly(document, wire.NodeObject, where), where)))
-    elif kind == "Pod":
-        result.pods.append(pod_from_api(_named(strict.read_strictly(document, wire.PodObject, where), where)))
-    elif kind in _REPLICATED:
-        of, name = _REPLICATED[kind]
-        workload = _named(strict.read_strictly(document, of, where), where)
-        count = getattr(workload.spec, name)
-        if not 0 <= count <= _MAX_REPLICAS:
-            raise bad_value(f"spec.{name}", count, f"a whole number from 0 to {_MAX_REPLICAS}")
-        result.pods += [
-            pod_from_api(_templated(workload, kind, f"{workload.metadata.name}-{number}")) for number in range(count)
+class _Reader:
+    """Takes objects in; `classes` are those that pods may name for their priority, beside the system's."""
+
+    def __init__(self, classes: Iterable[strict.PriorityClass]) -> None:
+        self._result = Manifests()
+        self._daemons: list[strict.DaemonSet] = []
+        self._classes = PriorityClasses(classes)
+
+    def take(self, document: dict[str, Any], where: str) -> None:
+        """Take an object in. Raises `UserError` for one that is none of its kind."""
+        kind, result = document.get("kind"), self._result
+        if not isinstance(kind, str):
+            raise bad_value("kind", kind, "a Kubernetes kind such as Node, Pod or Deployment")
+        if kind == "Node":
+            result.nodes.append(node_from_api(_named(strict.read_strictly(document, wire.NodeObject, where), where)))
+        elif kind == "Pod":
+            result.pods.append(self._pod(_named(strict.read_strictly(document, wire.PodObject, where), where)))
+        elif kind in _REPLICATED:
+            of, name = _REPLICATED[kind]
+            workload = _named(strict.read_strictly(document, of, where), where)
+            count = getattr(workload.spec, name)
+            if not 0 <= count <= _MAX_REPLICAS:
+                raise bad_value(f"spec.{name}", count, f"a whole number from 0 to {_MAX_REPLICAS}")
+            result.pods += [
+                self._pod(_templated(workload, kind, f"{workload.metadata.name}-{number}")) for number in range(count)
+            ]
+        elif kind == "DaemonSet":
+            self._daemons.append(_named(strict.read_strictly(document, strict.DaemonSet, where), where))
+            self._pod(_templated(self._daemons[-1], kind, "daemon"))  # on no node it would not be looked at
+        elif kind != _PRIORITIES:
+            result.passed_over[kind] += 1
+
+    def end(self) -> Manifests:
+        """Return what was taken in, with the pods of DaemonSets for the nodes that there are."""
+        self._result.pods += [
+            pod for each in self._daemons for node in self._result.nodes for pod in self._daemon_pods(each, node)
         ]
-    elif kind == "DaemonSet":
-        daemons.append(_named(strict.read_strictly(document, strict.DaemonSet, where), where))
-        pod_from_api(_templated(daemons[-1], kind, "daemon"))  # on no node it would not be looked at
-    else:
-        result.passed_over[kind] += 1
+        if self._classes.unknown:
+            names = ", ".join(sorted(self._classes.unknown))
+            _log.warning("pods name classes of priority that the files do not have, and have priority 0: %s", names)
+        return self._result
+
+    def _pod(self, pod: wire.PodObject) -> Pod:
+        return pod_from_api(with_defaults(pod, self._classes))
+
+    def _daemon_pods(self, daemon: strict.DaemonSet, node: Node) -> Iterator[Pod]:
+        """Yield a DaemonSet's pod for a node, if it is to run there: by its selectors and tolerations.
+
+        As its controller does it (pkg/controller/daemon).
+        """
+        pod = self._pod(_templated(daemon, "DaemonSet", f"{daemon.metadata.name}-{node.name}"))
+        tolerations = (*pod.tolerations, *_OF_DAEMONS)
+        if matches_required_nodes(pod, node) and not has_untolerated_taint(tolerations, node.taints):
+            there = NodeSelectorTerm(fields=(Requirement(NAME_FIELD, "In", (node.name,)),))
+            affinity = replace(pod.affinity, required_nodes=(there,))
+            yield replace(pod, tolerations=tolerations, affinity=affinity)
 
 
 def _named(found: Object, where: str) -> Object:
@@ -145,7 +190,7 @@ def _named(found: Object, where: str) -> Object:
 def _templated(workload: strict.Workload, kind: str, name: str) -> wire.PodObject:
     """Return a pod of a workload, named and owned as its controller would."""
     template, owner = workload.spec.template, workload.metadata.name
-    metadata = replace(
+    metadata = structs.replace(
         template.metadata, name=name, namespace=workload.metadata.namespace or "default",
         owner_references=[wire.OwnerReference(kind, owner, owner, controller=True)],
     )  # fmt: skip

@@ -115,6 +115,11 @@ def effective_requests(pod: wire.PodObject) -> dict[str, int]:
     return {name: _whole(value) for name, value in _finish(pod, _sum(pod, {})).items()}
 
 
+def container_requests(pod: wire.PodObject) -> dict[str, str]:
+    """Return what its containers request in all, as quantities: without pod-level resources and overhead."""
+    return {name: f"{_whole(value)}{'m' if name == CPU else ''}" for name, value in _sum(pod, {}).items()}
+
+
 def nonzero_container_requests(pod: wire.PodObject) -> tuple[int, int] | None:
     """Return `nonzero_requests` as they were without pod-level resources, None when the pod has none.
 

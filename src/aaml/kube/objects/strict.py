@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec import field
 from msgspec import inspect as types
 
-from aaml.errors import UserError, did_you_mean
+from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.kube.objects import wire
 from aaml.schema import convert
 
@@ -89,6 +89,14 @@ class DaemonSet(wire.Named, kw_only=True):
     spec: DaemonSetSpec
 
 
+class PriorityClass(wire.Named, kw_only=True):
+    """A PriorityClass."""
+
+    value: int
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
 Workload = Deployment | ReplicaSet | StatefulSet | Job | DaemonSet
 
 _OBJECT = "apiVersion kind status"
@@ -96,6 +104,7 @@ _OTHERS: Mapping[type, str] = {
     wire.PodObject: _OBJECT,
     wire.NodeObject: _OBJECT,
     **dict.fromkeys((Deployment, ReplicaSet, StatefulSet, Job, DaemonSet), _OBJECT),
+    PriorityClass: "apiVersion description kind",
     wire.Metadata: "deletionGracePeriodSeconds finalizers generateName managedFields selfLink",
     wire.OwnerReference: "apiVersion blockOwnerDeletion",
     DeploymentSpec: "minReadySeconds paused progressDeadlineSeconds revisionHistoryLimit strategy",
@@ -112,7 +121,7 @@ _OTHERS: Mapping[type, str] = {
     DaemonSetSpec: "minReadySeconds revisionHistoryLimit updateStrategy",
     wire.PodSpec: (
         "automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers evictionResponders "
-        "hostAliases hostIPC hostPID hostname hostnameOverride imagePullSecrets os priorityClassName readinessGates "
+        "hostAliases hostIPC hostPID hostname hostnameOverride imagePullSecrets os readinessGates "
         "restartPolicy runtimeClassName schedulingGroup securityContext serviceAccount serviceAccountName "
         "setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds workloadRef"
     ),
@@ -122,7 +131,7 @@ _OTHERS: Mapping[type, str] = {
         "workingDir"
     ),
     wire.ResourceNeeds: "claims",
-    wire.ContainerPort: "containerPort name",
+    wire.ContainerPort: "name",
     wire.RestartRule: "exitCodes",
     wire.TolerationObject: "tolerationSeconds",
     wire.ClaimSource: "readOnly",
@@ -151,25 +160,44 @@ _OTHERS: Mapping[type, str] = {
 }
 """The fields of the API that `wire` leaves out, by struct; one that has none left is not in here."""
 
+_EFFECTS, _POLICIES = "NoSchedule PreferNoSchedule NoExecute", "Honor Ignore"
+_PREEMPTION = "PreemptLowerPriority Never"
+_VALUES: Mapping[type, Mapping[str, str | int]] = {
+    wire.TaintObject: {"effect": _EFFECTS},
+    wire.TolerationObject: {"operator": "Exists Equal Lt Gt", "effect": _EFFECTS},
+    wire.Expression: {"operator": "In NotIn Exists DoesNotExist Gt Lt"},
+    wire.SpreadConstraint: {
+        "whenUnsatisfiable": "DoNotSchedule ScheduleAnyway", "nodeAffinityPolicy": _POLICIES,
+        "nodeTaintsPolicy": _POLICIES, "maxSkew": 1, "minDomains": 1,
+    },
+    wire.ContainerPort: {"protocol": "TCP UDP SCTP"},
+    wire.Container: {"restartPolicy": "Always OnFailure Never"},
+    wire.PodSpec: {"preemptionPolicy": _PREEMPTION},
+    PriorityClass: {"preemptionPolicy": _PREEMPTION},
+}  # fmt: skip
+"""The words that a field may be, or the least that a number may be."""
+_NEEDED: Mapping[type, tuple[str, ...]] = {
+    wire.PodTerm: ("topologyKey",),
+    wire.SpreadConstraint: ("maxSkew", "topologyKey", "whenUnsatisfiable"),
+    wire.TaintObject: ("effect",),
+}
+"""The fields that must be given, beside those that a struct cannot be without."""
+
 
 def read_strictly(content: Mapping[str, Any], kind: type[T], where: str) -> T:
-    """Return an object as a type. Raises `UserError` for an unknown field, and for a value that is none of a field."""
+    """Return an object as a type.
+
+    Raises `UserError` for a field that is unknown or missing, and for a value that is none of a field.
+    """
     _check(content, _info(kind), where, "")
     return convert(content, kind, where)
 
 
 def _check(value: Any, kind: types.Type, where: str, place: str) -> None:
-    """Raise `UserError` for a field that the API does not have, as its strict decoding names it."""
+    """Raise `UserError` for what the API refuses in an object, as it names it."""
     match kind:
         case types.StructType() if isinstance(value, dict):
-            inner, others = _fields(kind.cls)
-            for name, each in value.items():
-                at = f"{place}.{name}" if place else str(name)
-                if name in inner:
-                    _check(each, inner[name], where, at)
-                elif name not in others:
-                    meant = did_you_mean(str(name), [*inner, *others])
-                    raise UserError(f"{where}: unknown field {at!r}{meant}")
+            _check_fields(value, kind.cls, where, place)
         case types.ListType() if isinstance(value, list):
             for number, each in enumerate(value):
                 _check(each, kind.item_type, where, f"{place}[{number}]")
@@ -177,6 +205,36 @@ def _check(value: Any, kind: types.Type, where: str, place: str) -> None:
             for each in kind.types:
                 if not isinstance(each, types.NoneType):
                     _check(value, each, where, place)
+
+
+def _check_fields(value: Mapping[str, Any], kind: type, where: str, place: str) -> None:
+    """Raise `UserError` for a field that the API does not have, or misses, and for a word that it does not know."""
+    inner, others = _fields(kind)
+    for name in _NEEDED.get(kind, ()):
+        if value.get(name) in (None, ""):
+            raise UserError(f"{where}: {place}.{name}: missing; expected {_accepted(kind, name)}")
+    for name, each in value.items():
+        at = f"{place}.{name}" if place else str(name)
+        if name in inner:
+            _check(each, inner[name], where, at)
+            if _is_none_of(each, _VALUES.get(kind, {}).get(name)):
+                raise bad_value(f"{where}: {at}", each, _accepted(kind, name))
+        elif name not in others:
+            meant = did_you_mean(str(name), [*inner, *others])
+            raise UserError(f"{where}: unknown field {at!r}{meant}")
+
+
+def _is_none_of(value: Any, accepted: str | int | None) -> bool:
+    if isinstance(accepted, int):
+        return isinstance(value, int) and value < accepted
+    return accepted is not None and isinstance(value, str) and value not in ("", *accepted.split())
+
+
+def _accepted(kind: type, name: str) -> str:
+    accepted = _VALUES.get(kind, {}).get(name, "")
+    if isinstance(accepted, int):
+        return f"a whole number from {accepted}"
+    return f"one of {', '.join(accepted.split())}" if accepted else "the name of a label"
 
 
 @cache

@@ -87,6 +87,7 @@ class ContainerPort(Wire):
     """`ports[]` of a container."""
 
     host_port: int = 0
+    container_port: int = 0
     protocol: str = "TCP"
     host_ip: str = msgspec.field(default="", name="hostIP")
 
@@ -231,6 +232,7 @@ class PodSpec(Wire):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     priority: int | None = None
+    priority_class_name: str | None = None
     preemption_policy: str | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
