@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import CAPACITY_TYPE_LABEL, ZONE_LABEL, Pod
+from aaml.cluster.objects import CAPACITY_TYPE_LABEL, ZONE_LABEL, Pod, PodAffinityTerm
 from aaml.cluster.selectors import matches_pod
 from aaml.nodes.catalogue import Catalogue, InstanceType, Selection, selection
 from aaml.nodes.ports import KeptOut, Observed, OwnedNode
@@ -44,16 +44,33 @@ def selections(seen: Observed, pods: Sequence[Pod], catalogue: Catalogue) -> Ite
 
 
 def _about(seen: Observed, pods: Sequence[Pod]) -> Iterator[tuple[KeptOut, list[int]]]:
-    """Yield what keeps some of the pods out, and their numbers."""
+    """Yield what keeps some of the pods out, and their numbers.
+
+    A term is compared with the pods that have one of the labels that it asks for, where it asks for some: most terms
+    are about the pods of one workload.
+    """
     if not seen.kept_out:
         return
     alike: dict[tuple[str, frozenset[tuple[str, str]]], list[int]] = {}
     for number, pod in enumerate(pods):
         alike.setdefault((pod.namespace, frozenset(pod.labels.items())), []).append(number)
+    kinds = list(alike.values())
+    labelled: dict[tuple[str, str], list[list[int]]] = {}
+    for (_, labels), numbers in alike.items():
+        for label in labels:
+            labelled.setdefault(label, []).append(numbers)
     for each in seen.kept_out:
+        asked = [labelled.get(label, []) for label in _labels(each.term)]
         found = [
-            number for numbers in alike.values() if matches_pod(each.term, pods[numbers[0]], seen.namespace_labels)
-            for number in numbers
+            number for numbers in min(asked, key=len, default=kinds)
+            if matches_pod(each.term, pods[numbers[0]], seen.namespace_labels) for number in numbers
         ]  # fmt: skip
         if found:
             yield each, found
+
+
+def _labels(term: PodAffinityTerm) -> Iterator[tuple[str, str]]:
+    """Yield the labels that a pod must have for a term to be about it: those of which it names one value."""
+    for each in term.selector.requirements if term.selector is not None else ():
+        if each.operator == "In" and len(each.values) == 1:
+            yield each.key, each.values[0]

@@ -1,19 +1,28 @@
 """The autoscaler `learned` keeps pods out of where required anti-affinity of running pods keeps them out."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aaml.cluster.objects import (
     CAPACITY_TYPE_LABEL,
     HOSTNAME_LABEL,
     ZONE_LABEL,
     LabelSelector,
+    Pod,
     PodAffinityTerm,
     Requirement,
 )
+from aaml.cluster.selectors import matches_labels, matches_pod
+from aaml.nodes import kept_out as module
 from aaml.nodes.catalogue import Catalogue, Offering
+from aaml.nodes.kept_out import keep_out
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Delete, KeptOut, Provision
+from aaml.nodes.ports import Delete, KeptOut, Observed, Provision
 from support.nodes_to_buy import CATALOGUE, LARGE, SMALL, Moment, kind, pod
 
 EAGER = NodePolicy(idle_s=0.0, patience_s=0.0, eviction_dollars=0.0001, size_power=0.0, spare_value=0.0)
@@ -85,3 +94,31 @@ def test_a_pod_that_selects_a_capacity_type_keeps_it_in_the_zones_that_are_left(
 def test_nothing_is_provisioned_where_every_new_node_lies_in_the_domain():
     orders = ordered(Moment().waits(pod("w", 0.5, labels=WEB)), from_web("team", {"x"}, all_new=True))
     assert orders == []
+
+
+def kept_out_of_all(pods, *selectors):
+    """Return which pods are kept out of every type by terms of these selectors."""
+    term = PodAffinityTerm(ZONE_LABEL, None, frozenset({"default"}))
+    terms = [replace(term, selector=LabelSelector(each)) for each in selectors]
+    may = np.ones((len(pods), len(CATALOGUE)), np.bool_)
+    seen = Observed(0.0, kept_out=[KeptOut(each, frozenset({"a"}), frozenset(), all_new=True) for each in terms])
+    keep_out(may, seen, pods, CATALOGUE.types, ())
+    return [number for number, allowed in enumerate(may) if not allowed.any()]
+
+
+def test_terms_are_not_compared_with_the_pods_of_each_other_workload(monkeypatch):
+    compared = []
+    monkeypatch.setattr(module, "matches_pod", lambda *each: compared.append(each) or matches_pod(*each))
+    pods = [Pod(f"{app}-{copy}", labels={"app": str(app), "tier": "web"}) for app in range(40) for copy in range(3)]
+    apart = [(Requirement("tier", "In", ("web",)), Requirement("app", "In", (str(app),))) for app in range(1, 40)]
+    assert kept_out_of_all(pods, *apart) == list(range(3, 120))
+    assert len(compared) == 39
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+                          st.sampled_from([("1",), ("2",), ("1", "2")])), max_size=3))  # fmt: skip
+def test_the_pods_that_a_selector_selects_are_kept_out(drawn):
+    selector = tuple(Requirement(key, word, values if "In" in word else ()) for key, word, values in drawn)
+    pods = [Pod(str(number), labels=labels) for number, labels in enumerate([{}, {"a": "1"}, {"a": "2", "b": "1"}])]
+    selected = [int(pod.name) for pod in pods if matches_labels(LabelSelector(selector), pod.labels)]
+    assert kept_out_of_all(pods, selector) == selected
