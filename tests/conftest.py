@@ -9,6 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries, end_orphans
 from support.kwok import answers, heal, until
@@ -26,12 +28,29 @@ LONGEST = {  # files that take a minute and more
     "e2e/test_live_failures.py", "e2e/test_notebook.py", "e2e/test_plugin_live.py", "e2e/test_soak.py",
     "integration/test_notebooks.py", "integration/test_plugin_states.py", "integration/test_ray_workers.py",
     "integration/test_shipped_scorers.py", "integration/test_sweep_trains.py", "integration/test_wheel.py",
-    "unit/evaluation/test_choices.py", "unit/evaluation/test_evaluate.py", "unit/episodes/test_batch.py",
-    "unit/episodes/test_compiled_bills.py", "unit/episodes/test_flow.py", "unit/episodes/test_formula_episodes.py",
-    "unit/episodes/test_kube_flow.py", "unit/test_writing_commands.py", "unit/training/test_sweep.py",
-    "unit/tuning/test_tune_nodes.py",
+    "unit/evaluation/test_choices.py", "unit/evaluation/test_default_spreading.py", "unit/test_writing_commands.py",
+    "unit/training/test_sweep.py", "unit/tuning/test_tune_nodes.py",
 }  # fmt: skip
 LONG_AS = 10  # others
+APART = {  # long files whose tests share nothing: they come last, and keep all workers busy to the end
+    "unit/episodes/test_batch.py", "unit/episodes/test_compiled_bills.py", "unit/episodes/test_flow.py",
+    "unit/episodes/test_formula_episodes.py", "unit/episodes/test_kube_flow.py", "unit/evaluation/test_evaluate.py",
+    "unit/learning/test_group_rollouts.py",
+}  # fmt: skip
+
+
+class FileScheduling(LoadFileScheduling):
+    """Gives a worker whole files, so that what a file's tests share is made once; of those `APART` a test at a time."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return nodeid if file.removeprefix(f"{TESTS.name}/") in APART else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Deal the tests out to several workers."""
+    return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_configure() -> None:
@@ -81,14 +100,18 @@ def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the tests file by file, in the order in which workers take the files.
 
     Live tests wait, the others compute: beside one another they keep all cores busy. Of each kind the `LONGEST` files
-    come first, so that short ones even out the end. The live ones are dealt out over the first three quarters.
+    come first, and those `APART` last, so that short ones even out the end. The live ones are dealt out over the first
+    three quarters.
     """
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path.relative_to(TESTS).as_posix(), []).append(item)
     order: list[tuple[float, str]] = []
     for live, end in ((True, 0.75), (False, 1.0)):
-        names = sorted((name for name in files if name.startswith(LIVE) is live), key=lambda name: name not in LONGEST)
+        names = sorted(
+            (name for name in files if name.startswith(LIVE) is live),
+            key=lambda name: (name in APART, name not in LONGEST),
+        )
         weights = [LONG_AS if name in LONGEST else 1 for name in names]
         before = accumulate(weights, initial=0)
         order += [(end * start / sum(weights), name) for start, name in zip(before, names, strict=False)]
