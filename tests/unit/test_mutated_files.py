@@ -376,6 +376,7 @@ def test_a_good_file_is_taken(name):
     assert not refused, said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + MUTATIONS)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_mutated_file_gives_a_value_or_one_line_and_drops_no_name(name):

@@ -151,6 +151,7 @@ def test_learned_nodes_are_the_simulators_to_the_bit(settings, choose):
     assert sum(each["evicted"] for each in metrics) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "times",
     [
@@ -198,6 +199,7 @@ def labelled(count, rng):
     return replace(workload, pods=pods), until_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autoscaler", [KarpenterSettings(budgets=("100%",)), NodePolicy(eviction_dollars=0.0)])
 @pytest.mark.parametrize("grace_s", [0.0, 3.0])
 def test_disruption_budgets_keep_pods_as_in_the_simulator(autoscaler, grace_s):
@@ -239,6 +241,7 @@ def test_the_cluster_autoscaler_is_the_simulators_to_the_bit(choose, seed, setti
     assert sum(each["evicted"] for each in metrics) > 0
 
 
+@pytest.mark.slow
 def test_and_within_its_limits_and_those_of_pods():
     task = BILL_TASKS["bill-cluster-autoscaler"]
     told = {"max_nodes_total": 3}, {"max_empty_bulk_delete": 1, "scan_interval_s": 2.0}

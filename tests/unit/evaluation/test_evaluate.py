@@ -112,6 +112,7 @@ def two_files(tmp_path: Path) -> dict[str, str]:
     return {name: f"{tmp_path / name}.py:mine" for name in ("v1", "v2")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_policies_of_one_name_in_two_files_are_two_policies(two_files: dict[str, str], workers: int) -> None:
     both = small(two_files, workers=workers).set_index(["policy", "seed"])["mean_variance"]

@@ -27,6 +27,7 @@ EXPECTED = [Pod(f"{i}", requests={"cpu": 4000}, gpu=GpuRequest(1, 500, frozenset
 EVERYTHING = ObservationSpec(lookahead=2, lifetimes=True, racks=True, fragmentation=FragmentMeter.of(EXPECTED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dqn", "acgnn"])
 def test_a_network_looks_at_the_same_things_after_it_was_saved(kind, tmp_path):
     path, *_ = make_agent(LIVE[kind], observation_spec=EVERYTHING, seed=3).save(str(tmp_path), "x")

@@ -171,6 +171,7 @@ def test_nodes_that_are_not_shown_are_called_lower_only_where_they_are():
     assert "2 more feasible nodes with lower scores" in said
 
 
+@pytest.mark.slow
 def test_a_formula_of_gpu_devices_is_taken_apart_on_each_node_and_device():
     """A pod with 0.3 of a GPU: on node a devices have 0.5 and 1 left, on node b 0.4; what it leaves counts less 0.1."""
     shares = [gpu_pod("p", 500), gpu_pod("q", 600), gpu_pod("r", 1000)]

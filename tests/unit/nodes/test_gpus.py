@@ -107,6 +107,7 @@ def test_pods_get_the_gpus_that_karpenter_buys():
     assert cluster.metrics()["bill"] == pytest.approx(1.8, rel=0.1), "from the first batch on"
 
 
+@pytest.mark.slow
 def test_an_episode_of_openb_has_its_gpus_and_lifetimes():
     task = BILL_TASKS["bill-openb"]
     cluster = task.build(1000, 4, pods=60, invariants=True)

@@ -187,6 +187,7 @@ BUYERS = (
 )
 
 
+@pytest.mark.slow
 def test_no_policy_is_below_the_relaxed_cost_of_small_instances() -> None:
     below_bill = 0
     for seed in range(250):

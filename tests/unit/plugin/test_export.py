@@ -160,6 +160,7 @@ def test_one_replica_stays_while_nodes_are_drained(module: PluginModule) -> None
     assert deployment["spec"]["replicas"] - budget["spec"]["maxUnavailable"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [MODEL, "varied-gnn"])
 def test_a_learner_beside_the_plugin_shares_its_socket_and_its_weights(tmp_path: Path, model: str) -> None:
     out = tmp_path / "plugin"

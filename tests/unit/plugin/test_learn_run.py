@@ -113,6 +113,7 @@ def test_each_agent_learns_from_the_choices_and_hands_its_weights_over(learner, 
     assert [line["explanation"]["node"] for line in explained][:3] == ["n0", "n1", "n2"]
 
 
+@pytest.mark.slow
 def test_a_plugin_that_goes_and_comes_back_is_learned_from_on(learner, tmp_path):
     run, weights = learner(small("acdqn"), records=False), tmp_path / "weights.json"
     half = lambda first: lambda: play_plugin(run._plugin.where, weights, 30, first)  # noqa: E731

@@ -253,6 +253,7 @@ def test_a_training_knows_which_traces_can_be_played_in_compiled_episodes(tmp_pa
     assert TrainConfig(task="compress@traces/a week/").label == "compress@traces-a-week"
 
 
+@pytest.mark.slow
 def test_the_commands_train_on_a_trace_by_a_reward_of_ones_own_and_judge_the_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def spare(context, row):\n    return -float(context.state.requested[row, 0])\n")

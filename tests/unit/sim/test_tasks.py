@@ -52,6 +52,7 @@ def test_a_task_of_ones_own_is_found_in_its_file(tmp_path):
         find_task(f"{file}:n")
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_with_functions_of_its_file_is_judged_by_workers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(

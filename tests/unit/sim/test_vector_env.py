@@ -69,6 +69,7 @@ def test_it_is_gymnasiums_vector_of_single_environments(task, mode, options):
     assert (ours.action_space, ours.observation_space) == (theirs.action_space, theirs.observation_space)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("mode", ["flat", "dict"])
 def test_what_it_says_is_in_its_spaces_and_follows_from_the_seed(task, mode):

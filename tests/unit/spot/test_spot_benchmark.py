@@ -38,6 +38,7 @@ def leaderboard() -> Cases:
     return published("leaderboard")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEADERBOARD)
 def test_the_1080_cases_come_to_the_published_dollars_and_some_are_late(name: str, leaderboard: Cases) -> None:
     dollars, score, late = LEADERBOARD[name]
@@ -74,6 +75,7 @@ def test_frontier_cs_has_twelve_sets_whose_labels_are_the_wrong_way_round() -> N
     assert low.up[..., : 70 * 6].mean() > published("high-loose-large").up[..., : 70 * 6].mean() + 0.2
 
 
+@pytest.mark.slow
 def test_the_optimum_is_the_published_ceiling_and_below_every_policy_on_every_case(leaderboard: Cases) -> None:
     least = optimum(leaderboard)
     assert leaderboard.score(least) == pytest.approx(54.45, abs=5e-3)
@@ -119,6 +121,7 @@ _numbers = st.floats(-20.0, 20.0)
 _rules = st.builds(Rule, *[_numbers] * 7, st.floats(0, 9), st.floats(0.1, 9))
 
 
+@pytest.mark.slow
 @settings(max_examples=2000, deadline=None)
 @given(case=any_case(), rule=_rules)
 def test_our_rule_keeps_every_deadline_that_can_be_kept_whatever_its_numbers(case: Cases, rule: Rule) -> None:

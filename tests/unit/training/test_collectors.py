@@ -95,12 +95,14 @@ def test_lost_workers_leave_no_trace_in_the_experience():
     assert [kept.made for kept in pool.kept] == [1 + 4, 1 + 4]
 
 
+@pytest.mark.slow
 def test_a_mistake_is_raised_as_it_was():
     wrong = replace(SETTING, task="none")
     with collector(wrong, ACTOR, 7, 2, workers="2") as there, pytest.raises(UserError, match="task: 'none'"):
         there.state()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced():
     weights = make_agent(LIVE["dqn"], observation_spec=ObservationSpec(2), seed=5).weights()
     with collector(SETTING, ACTOR, 7, 2) as here, collector(SETTING, ACTOR, 7, 2, workers="2") as there:

@@ -31,6 +31,7 @@ def test_going_on_in_the_folder_of_another_training_is_refused(task, tmp_path):
         aaml.train(aaml.QTable(bins=4), task, out=tmp_path / "q", resume=True, seed=7, **QUICK)
 
 
+@pytest.mark.slow
 def test_the_same_call_goes_on_to_more_decisions(task, tmp_path):
     aaml.train(aaml.QTable(bins=4), task, out=tmp_path / "q", **QUICK)
     table = aaml.train(aaml.QTable(bins=4), task, out=tmp_path / "q", resume=True, **{**QUICK, "steps": 120})
@@ -49,6 +50,7 @@ def test_the_command_goes_on_by_the_folder_alone_and_refuses_what_it_was_not_beg
     assert "steps: 50 is not accepted; expected at least 60, for which" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_second_training_into_a_folder_in_use_is_refused(task, tmp_path):
     """Its process holds the folder until it ends, however it ends."""
     program = (

@@ -175,6 +175,7 @@ def test_another_seed_gives_another_study(tmp_path, here):
     assert [t.params for t in one.trials][1:] != [t.params for t in two.trials][1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [0, 3, 9, 13])
 def test_an_interrupted_study_goes_on_as_if_it_had_not_been(calls, tmp_path, here):
     whole = sweep(config(), tmp_path / "whole", here, train=distance, progress=False)

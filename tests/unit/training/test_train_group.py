@@ -182,6 +182,7 @@ def test_the_judgement_in_lockstep_is_that_of_the_simulator(tmp_path):
         np.testing.assert_allclose(fast[name], value, rtol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "settings"),
     [("fragmentation", {"pods": 30}), ("waiting", {"pods": 60}), ("compress", {}), ("seedc", {"nodes": (3,)})],
@@ -193,6 +194,7 @@ def test_other_tasks_train_in_lockstep_too(task, settings, tmp_path):
     assert folder.model_path().exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["dqn", "acdqn", "gnn", "acgnn"])
 def test_agents_that_are_shown_costs_and_lifetimes_learn_by_group_rollouts(agent, tmp_path):
     shown = {"costs": True, "lifetimes": True, "remaining_lifetimes": "known"}

@@ -43,6 +43,7 @@ def test_who_keeps_the_limits_comes_before_who_is_cheaper_without():
     assert problem.excess(values, start).tolist() == pytest.approx([40 / 50, 0, 2 / 20, 0])
 
 
+@pytest.mark.slow
 def test_a_pair_is_written_that_evaluate_plays_to_the_same_bill(asked):
     outcome = tune(asked)
     scheduler, pool = outcome.files

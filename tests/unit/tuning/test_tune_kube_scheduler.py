@@ -44,6 +44,7 @@ def test_what_is_written_packs_where_kube_scheduler_spreads_and_is_judged_alike_
     assert str(gain) in asked.out.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_same_settings_find_the_same_for_any_number_of_processes_and_after_a_stop(asked, tmp_path):
     tune(asked)
     whole = asked.out.read_bytes()
