@@ -60,7 +60,7 @@ quick-tests: WORKERS = $(CORES)
 quick-tests: setup
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
-differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind; the longest notebook whole
+differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind; the longest notebooks whole
 	$(BIN)/aaml cluster build --autoscaler
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_VOLUMES=50 AAML_DIFFERENTIAL_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py

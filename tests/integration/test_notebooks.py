@@ -1,6 +1,6 @@
 """The notebooks run from top to bottom, in an empty folder, with `import aaml` alone; those on a cluster: tests/e2e.
 
-The longest training is an eighth as long, unless `AAML_WHOLE_NOTEBOOKS` is set; `make differential` runs it whole.
+The longest trainings are an eighth as long, unless `AAML_WHOLE_NOTEBOOKS` is set; `make differential` runs them whole.
 """
 
 import os
@@ -16,7 +16,13 @@ from support.notebook import NOTEBOOKS, execute_alone
 
 ALL = sorted(NOTEBOOKS.glob("0*.ipynb"))
 HERE = [path for path in ALL if path.stem[:2] not in {"07", "08"}]
-SHORTER = {"02-train-and-compare": {"STEPS = 2_000_000": "STEPS = 250_000"}}
+SHORTER = {
+    "02-train-and-compare": {"STEPS = 2_000_000": "STEPS = 250_000"},
+    "04-q-table": {
+        'network = aaml.train("dqn", ten, steps=20_000, out=runs / "network", **short)':
+        'network = aaml.train("dqn", ten, steps=2_500, out=runs / "network", **short)',
+    },
+}  # fmt: skip
 if os.environ.get("AAML_WHOLE_NOTEBOOKS"):
     SHORTER = {}
 
