@@ -154,10 +154,14 @@ def _values(row: Mapping[str, Any]) -> str:
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@cache
 def version_with(*packages: str) -> str:
     """Return the name of the program, and of packages whose work none of its episodes shows, by their source."""
-    return f"{program_sha256()} {source_sha256([_PACKAGE / name for name in packages])}"
+    return f"{program_sha256()} {_source_of(packages)}"
+
+
+@cache
+def _source_of(packages: tuple[str, ...]) -> str:
+    return source_sha256(_PACKAGE / name for name in packages)
 
 
 def source_sha256(packages: Iterable[Path]) -> str:
