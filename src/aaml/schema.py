@@ -120,8 +120,49 @@ class FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore
     """The same for files of many objects, parsed by libyaml where that is there."""
 
 
+_NUMBER = re.compile(
+    r"[-+]?(0[bB][01_]+|0[oO][0-7_]+|0[xX][0-9a-fA-F_]+|(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?)"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+_SWITCHES = {
+    **{word: True for each in ("y", "yes", "true", "on") for word in (each, each.title(), each.upper())},
+    **{word: False for each in ("n", "no", "false", "off") for word in (each, each.title(), each.upper())},
+}
+
+
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    """Return a number; the text where it is larger than any. One without a fraction is whole, as in JSON."""
+    text = loader.construct_scalar(node)
+    plain = text.replace("_", "").lower()
+    if plain.lstrip("-+").startswith(("0b", "0o", "0x")):
+        return int(plain, 0)
+    if re.fullmatch(r"[-+]?0[0-7]+", plain):
+        return int(plain, 8)
+    if re.fullmatch(r"[-+]?[0-9]+", plain):
+        return int(plain)
+    if plain.endswith((".inf", ".nan")):
+        return float(plain.replace(".", ""))
+    value = float(plain)
+    return text if math.isinf(value) else int(value) if value.is_integer() else value
+
+
+def _switch(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    text = loader.construct_scalar(node)
+    return _SWITCHES.get(text, text)
+
+
 for _loader in (_OnceLoader, FastLoader):
     _loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    _loader.yaml_implicit_resolvers = {}  # what plain text is, as Kubernetes has it: no dates, and 1:30 is no number
+    for _tag, _pattern, _first in (
+        ("null", re.compile("~|null|Null|NULL|"), ["~", "n", "N", ""]),
+        ("bool", re.compile("|".join(_SWITCHES)), list("yYnNtTfFoO")),
+        ("float", _NUMBER, list("-+.0123456789")),
+        ("merge", re.compile("<<"), ["<"]),
+    ):
+        _loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern.pattern})$"), _first)
+    _loader.add_constructor("tag:yaml.org,2002:float", _number)
+    _loader.add_constructor("tag:yaml.org,2002:bool", _switch)
 
 
 def check_numbers(value: Any, where: str) -> None:

@@ -121,7 +121,7 @@ spec:
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: n}
+metadata: {name: node}
 status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
 ---
 apiVersion: apps/v1

@@ -1,11 +1,14 @@
 """What a message says of a file: the place, the value and what is taken."""
 
+import json
+
 import msgspec
 import pytest
+import yaml
 
 from aaml.errors import UserError
 from aaml.evaluation.evaluate import parse_seeds
-from aaml.schema import convert, of_json, of_yaml
+from aaml.schema import FastLoader, convert, of_json, of_yaml
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,3 +92,21 @@ def test_a_merge_key_of_nothing_is_told_in_a_line(text: bytes, said: str) -> Non
 def test_merge_keys_of_merge_keys_take_no_time() -> None:
     lines = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, 100))]
     assert of_yaml("\n".join(lines).encode(), "file")[0]["a99"] == {"x": 1}
+
+
+# What sigs.k8s.io/yaml 1.6 makes of plain text, as JSON.
+READ_BY_KUBERNETES = """
+y true | Y true | n false | yes true | No false | oN "oN" | on true | OFF false | TRUE true | tRue "tRue"
+~ null | Null null | nUll "nUll" | 1 1 | -1 -1 | +1 1 | 01 1 | 017 15 | 08 8 | 0o17 15 | 0O17 15 | 0b11 3 | -0b11 -3
+0B11 3 | 0x1F 31 | -0X1F -31 | 1e3 1000 | 12e4 120000 | 1e+5 100000 | 1.e5 100000 | .5 0.5 | 5. 5 | -.5 -0.5
+1_000 1000 | _1 "_1" | 1_0.5 10.5 | 1:30 "1:30" | 190:20:30 "190:20:30" | 1:30.5 "1:30.5" | 2024-01-01 "2024-01-01"
+2024-01-01T00:00:00Z "2024-01-01T00:00:00Z" | = "=" | 0x "0x" | 0b2 "0b2" | 1e "1e" | e1 "e1" | 1.2.3 "1.2.3"
++ "+" | . "." | inf "inf" | 1e400 "1e400" | 1e-1 0.1 | -0 0 | 1.0 1
+"""
+
+
+@pytest.mark.parametrize("case", READ_BY_KUBERNETES.strip().replace("\n", " | ").split(" | "))
+def test_plain_text_in_yaml_is_what_kubernetes_reads(case):
+    text, value = case.split()
+    for read in (lambda content: of_yaml(content, "x")[0], lambda content: yaml.load(content, FastLoader)):
+        assert json.dumps(read(f"a: {text}\n".encode())["a"]) == value

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import optuna
 import pandas as pd
-import yaml
 from matplotlib.ticker import MaxNLocator
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
@@ -22,6 +21,7 @@ from aaml.settings import plain
 from aaml.training.settings import TrainConfig
 from aaml.training.sweep import folder_of
 from aaml.training.sweep_space import SweepConfig
+from aaml.yaml_text import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ def write_report(study: "Study", config: SweepConfig, out: Path) -> None:
     training = plain(config.training_of(best.params).resolved)
     text = (
         f"# trial {best.number} of {len(study.trials)}: validation score {best.value:.6g}, lower is better\n"
-        f"{yaml.safe_dump({key: value for key, value in training.items() if key != 'workers'}, sort_keys=False)}"
+        f"{yaml_text({key: value for key, value in training.items() if key != 'workers'})}"
     )
     write_text(out / "best.yaml", text, field="out")
     written(lambda: _write_page(study, config, out))

@@ -76,7 +76,7 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
             "kind: Pod\nmetadata: {name: p}\nspec: {containers: 3}\n",
             r"bad\.yaml, .* \(Pod p\): spec\.containers: .*array",
         ),
-        ("kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: lots}}\n", r"Node n\).*lots"),
+        ("kind: Node\nmetadata: {name: one}\nstatus: {allocatable: {cpu: lots}}\n", r"Node one\).*lots"),
         ("kind: Deployment\nmetadata: {name: d}\nspec: yes please\n", r"Deployment d\): spec: .*'yes please'"),
         ("kind: Deployment\nmetadata: web\nspec: {template: {spec: {}}}\n", r"metadata: .*'web'"),
         (
@@ -92,7 +92,7 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
             "kind: Pod\nmetadata: {name: p}\nspec: {nodeSelectors: {a: b}}\n",
             r"'spec\.nodeSelectors'; did you mean",
         ),
-        ("kind: Node\nmetadata: {name: n}\nspec: {unschedulabel: true}\n", r"unknown field 'spec\.unschedulabel'"),
+        ("kind: Node\nmetadata: {name: one}\nspec: {unschedulabel: true}\n", r"unknown field 'spec\.unschedulabel'"),
         (
             "kind: Deployment\nmetadata: {name: d}\nspec: {replica: 3, template: {spec: {}}}\n",
             r"'spec\.replica'; did",
@@ -140,8 +140,8 @@ def test_bad_objects_are_named_with_their_field(tmp_path: Path, text: str, words
 def test_words_that_the_api_does_not_know_are_named(tmp_path: Path, spec: str, words: str) -> None:
     with pytest.raises(UserError, match=rf"Pod p\): spec\..*{words}"):
         load([files(tmp_path, bad=f"kind: Pod\nmetadata: {{name: p}}\nspec: {{{spec}}}\n")])
-    with pytest.raises(UserError, match=r"Node n\): spec\.taints\[0\]\.effect: 'Not' .*NoSchedule, PreferNoSchedule, "):
-        load([files(tmp_path, bad="kind: Node\nmetadata: {name: n}\nspec: {taints: [{key: a, effect: Not}]}\n")])
+    with pytest.raises(UserError, match=r"Node one\): spec\.taints\[0\]\.effect: 'Not' .*NoSchedule, PreferNoSchedule, "):
+        load([files(tmp_path, bad="kind: Node\nmetadata: {name: one}\nspec: {taints: [{key: a, effect: Not}]}\n")])
 
 
 def test_fields_that_scheduling_does_not_read_and_nulls_are_taken(tmp_path: Path) -> None:

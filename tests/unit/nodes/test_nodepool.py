@@ -212,7 +212,7 @@ def test_a_label_of_the_template_that_every_type_has_is_a_requirement(tmp_path, 
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"},
         "spec": {"template": {
             "metadata": {"labels": {CAPACITY_TYPE_LABEL: "spot", TYPE_LABEL: "compute-2"}},
-            "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+            "spec": {"nodeClassRef": {"group": "g", "kind": "k", "name": "own"}},
         }},
     }  # fmt: skip
     (tmp_path / "pool.yaml").write_text(yaml.safe_dump(pool))
