@@ -56,6 +56,8 @@ def read_scheduler_config(path: Path) -> dict[str, float]:
         if each.name not in PLUGIN_POLICIES:
             accepted = ", ".join(PLUGIN_POLICIES)
             raise bad_value(f"{path}: profiles[0].plugins.score.enabled", each.name, f"one of {accepted}")
+        if PLUGIN_POLICIES[each.name] in weights:
+            raise bad_value(f"{path}: profiles[0].plugins.score.enabled", each.name, "each plugin once")
         if each.weight < 0:
             raise bad_value(f"{path}: weight of {each.name}", each.weight, "a whole number from 0")
         weights[PLUGIN_POLICIES[each.name]] = float(each.weight or 1)  # 0 is read as 1

@@ -70,6 +70,7 @@ def test_a_profile_of_kube_schedulers_own_plugins_is_played_as_kube_scheduler_pl
         (V1 + MOST.replace("pluginConfig", "pluginConfgi"), "pluginConfgi"),
         (V1BETA1 + "profiles: [{plugins: {score: {enabled: [{name: FGDScore, weihgt: 7}]}}}]\n", "weihgt"),
         (V1 + "profiles: [{plugins: {score: {enabled: [NodeResourcesFit]}}}]\n", "NodeResourcesFit"),
+        (V1BETA1 + "profiles: [{plugins: {score: {enabled: [{name: FGDScore}, {name: FGDScore}]}}}]\n", "plugin once"),
         (V1 + "profiles: yes please\n", "profiles"),
         (V1 + "parallelism: 1\nparallelism: 2\n", "stands twice"),
     ],
