@@ -17,7 +17,7 @@ from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
 from aaml.errors import UserError, bad_value
 from aaml.live.settings import ReplicaSettings
-from aaml.settings import Count, Positive
+from aaml.settings import Count, NotNegative, Positive
 
 if TYPE_CHECKING:
     import threading
@@ -38,6 +38,12 @@ class Args(ReplicaSettings):
 
     nodes: str = "learned"
     """who decides: `learned`, or a file of `aaml search nodes`"""
+    wait_p99_s: Positive | None = None
+    """promise: at most one of a hundred pods waits longer than so many seconds for a node; none: as `nodes` says"""
+    wait_mean_s: Positive | None = None
+    """promise: pods wait at most so many seconds on average; none: as `nodes` says"""
+    evictions: NotNegative | None = None
+    """promise: so many evictions for each hour that a pod runs, at most; none: as `nodes` says"""
     apply: Flag = False
     """create and delete NodeClaims; without it every order is only printed"""
     all_claims: Flag = False
@@ -84,6 +90,10 @@ def run(args: Args) -> int:
     policy = find_autoscaler(args.nodes)
     if not isinstance(policy, NodePolicy):
         raise bad_value("nodes", args.nodes, "`learned` or a file of `aaml search nodes`; a NodePool is for Karpenter")
+    given = {
+        "wait_p99_s": args.wait_p99_s, "wait_mean_s": args.wait_mean_s, "evictions_per_pod_hour": args.evictions,
+    }  # fmt: skip
+    policy = replace(policy, **{name: value for name, value in given.items() if value is not None})
     template = (
         NodeTemplate.read(args.template, args.node_class)
         if args.template

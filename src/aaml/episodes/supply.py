@@ -50,8 +50,11 @@ def begin_supply(env: Env, own: Owned) -> None:
     at.cpu_milli, at.memory_bytes, at.gpu_milli, at.metered_s, at.price, at.watts = 0, 0, 0, 0.0, 0.0, 0.0
     at.ready, at.released, at.replaced, at.replaced_too, at.replaced_s = 0, 0, -1, -1, -np.inf
     at.slower, at.loaded_s, at.load, at.fast_load, at.slow_load = 1.0, -np.inf, 0.0, 0.0, 0.0
+    at.variation, at.last_load = 0.0, 0.0
     at.cpu_worth, at.memory_worth, at.gpu_worth, at.drained_s, at.nothing_s = 0.0, 0.0, 0.0, -np.inf, np.nan
     at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    at.running, at.pod_hours, at.evicted = 0, 0.0, 0.0
+    at.launch_s, at.lead_s, at.patience_s = learned.LAUNCH_S, learned.LEAD_S, own.seen.terms.patience_s
     at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.seen.terms.first_look_s
     at.added_s = -np.inf
     at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
@@ -348,6 +351,7 @@ def _ready(ref: EpisodeReference, number: int) -> bool:
     if own.seen.nodes[NODE.deleting, number]:
         return False
     own.seen.node_times[NODE_TIME.initialized_s, number], at.changed_s = now_s, now_s
+    learned.came(at, now_s - own.seen.node_times[NODE_TIME.launched_s, number])
     row = env.at.nodes
     env.at.nodes += 1
     own.seen.nodes[NODE.row, number], own.seen.nodes[NODE.in_row, row] = row, number
@@ -422,6 +426,7 @@ def _stop(ref: EpisodeReference, pod: int) -> bool:
     if own.seen.pods[POD.end, pod] == -1 or (own.seen.terms.grace_s > 0.0 and not own.seen.pods[POD.stopping, pod]):
         return False
     at.evicted += 1
+    own.seen.at.evicted += 1.0
     leave_node(env, own, pod)
     help_waiting(env, settings, work.late[0])
     if not own.seen.traits[TRAIT.owned, pod]:
@@ -504,12 +509,16 @@ def join_node(env: Env, own: Owned, pod: int, row: int) -> None:
             own.seen.pods[POD.noted, pod],
         )
         own.seen.pods[POD.noted, pod], own.seen.pod_times[POD_TIME.again_s, pod] = -1, -np.inf
+    before_s = -1.0
     if own.seen.pods[POD.first, pod] < 0:
         own.seen.pods[POD.first, pod] = at.firsts
         env.queue.waited_s[at.firsts] = 0.0
         at.firsts += 1
+    else:
+        before_s = env.queue.waited_s[own.seen.pods[POD.first, pod]]
     place = own.seen.pods[POD.first, pod]
     env.queue.waited_s[place] = env.queue.waited_s[place] + now_s - own.seen.pod_times[POD_TIME.created_s, pod]
+    learned.served(at, own.seen.terms, env.queue.waited_s[place], before_s)
     own.seen.pods[POD.before, pod], own.seen.pods[POD.after, pod] = own.seen.nodes[NODE.last, number], -1
     if own.seen.nodes[NODE.last, number] >= 0:
         own.seen.pods[POD.after, own.seen.nodes[NODE.last, number]] = pod

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -141,7 +141,7 @@ class SupplyPlan:
             "pod_event_s": times.pod_event_s, "wait_target_s": prices.wait_target_s,
             "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
             "consolidatable_s": self.supply.consolidatable_s, "learned": self.policy is not None,
-            **asdict(self.policy or NodePolicy()), **scan_terms(self.scans or ClusterAutoscalerSettings()),
+            **(self.policy or NodePolicy()).terms(), **scan_terms(self.scans or ClusterAutoscalerSettings()),
             "scans": self.scans is not None,
         }  # fmt: skip
 
@@ -171,7 +171,7 @@ class SupplyPlan:
         """Return the metrics of the bill from what ran up, of pods that have waited so long: `NodeSupply.metrics`."""
         own = self.supply.meter
         ran_up: Any = {"fluid": own.fluid, "carbon_g_per_kwh": own.carbon_g_per_kwh, **meter}
-        return billed(Meter(**ran_up), charged(self.supply.prices, waits_s, evicted), now_s)
+        return billed(Meter(**ran_up), charged(self.supply.prices, waits_s, evicted), evicted, now_s)
 
 
 def _alike(kind: InstanceType) -> tuple[int, int]:

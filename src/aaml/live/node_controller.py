@@ -31,6 +31,7 @@ from aaml.nodes.ports import Delete, Observed, OwnedNode, Provision, Waiting
 
 _SERVER_ERROR = 500  # from here on a request may have been carried out
 _SHORTEST_S, _LONGEST_S = 0.2, 1.0  # between two looks
+_HOUR_S = 3600.0
 _AGAIN_S = 60.0  # an order that a dry run repeats is told again once it was not given for so long
 _NAMED = 3  # pods in a reason
 _LATE_S = 900.0  # after which pods that still wait are told, whatever the reason
@@ -86,17 +87,20 @@ class NodeController:
         metrics: AutoscaleMetrics | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._nodes, self._template, self._tell = nodes, template, tell
+        self._nodes, self._policy, self._template, self._tell = nodes, policy, template, tell
         self._limits, self._apply, self._beside_nodepools = limits, apply, beside_nodepools
         self._clock = clock or steady_clock()
         self._metrics = metrics or AutoscaleMetrics()
         self._metrics.most_nodes.set(limits.most_nodes)
+        for name, value in policy.promised.items():
+            self._metrics.promised.labels(name).set(value)
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
+        self._paid: deque[tuple[float, float]] = deque()  # when nodes were provisioned for pods, and their price
         self._gone: set[str] = set()  # in a dry run: the empty nodes that would have been deleted
         self._ordered_s: dict[tuple[str, str], float] = {}  # in a dry run: when an order was last given
 
@@ -132,6 +136,7 @@ class NodeController:
             text = "allocatable resources or DaemonSets' requests differ from the catalogue: measured ones count now"
             self._log.log("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
+        self._count_served(seen)
         self._tell_in_vain(seen)
         left = self._purchases.left(seen if self._apply else self._without_gone(seen))
         if self._autoscaler.catalogue is not self._nodes.catalogue:
@@ -165,6 +170,8 @@ class NodeController:
         if not provisioned:
             return
         paid = price_of(provisioned)
+        if not replaced:
+            self._paid.append((seen.now_s, paid))
         counts = Counter(kind.name for kind in provisioned)
         what = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
         order = Order("provision", what, why, (paid / price * freed if price else 0.0) - paid, self._apply)
@@ -366,6 +373,22 @@ class NodeController:
             self._metrics.nodes.labels(state).set(states[state])
         self._metrics.claims.set(len(self._nodes.mine))
         self._metrics.waiting.set(len(seen.waiting))
+        while self._paid and self._paid[0][0] <= seen.now_s - _HOUR_S:
+            self._paid.popleft()
+        self._metrics.second.set(sum(price for _, price in self._paid) / _HOUR_S)
+        self._metrics.lead.set(self._autoscaler.lead_s)
+        running = sum(len(seen.pods_on(name)) for name in seen.nodes)
+        self._metrics.eviction.set(self._autoscaler.eviction_dollars(running))
+
+    def _count_served(self, seen: Observed) -> None:
+        """Count the pods that got a node since the last look, and those that were evicted."""
+        most_s = self._policy.wait_p99_s
+        for waited_s, _ in seen.served:
+            self._metrics.served.inc()
+            self._metrics.waited.inc(waited_s)
+            if most_s is not None and waited_s > most_s:
+                self._metrics.late.inc()
+        self._metrics.evicted.inc(self._nodes.served.evictions)
 
 
 def steady_clock() -> Callable[[], float]:

@@ -22,6 +22,7 @@ from aaml.live.node_claims import is_launched, is_ours, launch_failure, offer_of
 from aaml.live.node_template import NodeTemplate
 from aaml.live.node_trouble import AFTER_S, UNREADY_TAINTS, Trouble, Troubles
 from aaml.live.rate_limited_log import RateLimitedLog
+from aaml.live.served import Served
 from aaml.live.unavailable import UnavailableOfferings
 from aaml.nodes.catalogue import Catalogue, selected
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
@@ -55,6 +56,7 @@ class OwnedNodes:
         all_claims: bool = False, speed: float = 1.0,
     ) -> None:  # fmt: skip
         self.watch, self._all_claims, self.speed = watch, all_claims, speed
+        self.served = Served(speed)
         self._types, self.evictions = AvailableTypes(catalogue), Evictions(())
         self._template = template or NodeTemplate.plain()
         self._unseen: dict[str, _Unseen] = {}  # orders that the watch has not told of, by claim
@@ -165,6 +167,7 @@ class OwnedNodes:
         if placed != self._placed:
             self._placed, self._changed_s = placed, now_s
         seen.changed_s = self._changed_s
+        self.served.look(seen, [name for name, node in seen.nodes.items() if node.deleting])
         self._tell_troubles(seen)
         self._forget()
         return seen

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from aaml.cluster.gpu import MOST_DEVICES
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, ZONE_LABEL
-from aaml.cluster.quantity import CPU, LARGEST, MEMORY, PODS, amount
+from aaml.cluster.quantity import CPU, LARGEST, PODS, amount
 from aaml.errors import UserError, bad_value
 from aaml.nodes.catalogue import KUBELET, CapacityType, Catalogue, InstanceType, Offering
 from aaml.nodes.requirements import Labels, Values, plain_labels, usual_key

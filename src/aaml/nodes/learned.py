@@ -16,7 +16,7 @@ about their own arrays.
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from math import inf, nan
 
@@ -28,7 +28,7 @@ from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
 from aaml.nodes.kept_out import selections
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Command, Delete, Observed, Provision
+from aaml.nodes.ports import Command, Delete, Observed, OwnedNode, Provision
 from aaml.nodes.rows import BUYS, DELETES, NODE, NOTHING, POD, POD_TIME, STATE, TERMS
 
 
@@ -42,6 +42,7 @@ class LearnedNodes:
     replaced: tuple[str, ...] = ()
     """The nodes that go once what was provisioned in their place is ready."""
     _again_s: dict[str, float] = field(default_factory=dict)  # by pod that waits: when it asks for a node again
+    _ready: frozenset[str] | None = None  # nodes that were ready when it was asked last
     _at: np.void = field(init=False, repr=False)
     _terms: np.void = field(init=False, repr=False)
     _sold: Sold = field(init=False, repr=False)
@@ -52,10 +53,20 @@ class LearnedNodes:
         for name, value in {
             "opened_s": inf, "latest_s": -inf, "due_s": self.first_look_s, "again_s": inf, "slower": 1.0,
             "loaded_s": -inf, "drained_s": -inf, "nothing_s": nan, "replaced_s": -inf, "replaced": -1,
-            "replaced_too": -1,
+            "replaced_too": -1, "launch_s": rules.LAUNCH_S, "lead_s": rules.LEAD_S,
+            "patience_s": self.policy.patience_s,
         }.items():  # fmt: skip
             self._at[name] = value
         self.sell(self.catalogue)
+
+    @property
+    def lead_s(self) -> float:
+        """How long before the promised second of a pod a node is provisioned: it moves with what pods have waited."""
+        return float(self._at["launch_s"] + self._at["lead_s"])
+
+    def eviction_dollars(self, pods: int) -> float:
+        """Return what evicting one of so many running pods counts now: it moves with how many were evicted."""
+        return float(rules.eviction_dollars(self._at, self._terms, pods))
 
     @property
     def next_s(self) -> float:
@@ -72,7 +83,7 @@ class LearnedNodes:
         self._sold, self._at["nothing_s"] = Sold.of(catalogue, self.policy.size_power), nan
         self._terms = np.zeros(1, TERMS)[0]
         sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners), "by_node": 1}
-        for name, value in (asdict(self.policy) | sizes).items():
+        for name, value in (self.policy.terms() | sizes).items():
             self._terms[name] = value
 
     def copy(self) -> "LearnedNodes":
@@ -82,6 +93,12 @@ class LearnedNodes:
     def act(self, seen: Observed) -> Sequence[Command]:
         """Provision for pods that have waited for long enough, else let nodes go when it is time to look."""
         self._at["now_s"] = seen.now_s
+        self._at["evicted"], self._at["pod_hours"] = seen.evicted, seen.pod_hours
+        for node in sorted(self._new(seen), key=lambda node: node.initialized_s or 0.0):
+            rules.came(self._at, (node.initialized_s or 0.0) - node.launched_s)
+        for waited_s, before_s in seen.served:
+            rules.served(self._at, self._terms, waited_s, before_s)
+        seen.served.clear()
         if not self._is_due(seen):
             return ()
         self._tell_apart(seen)
@@ -100,6 +117,12 @@ class LearnedNodes:
             return []
         planned = [names[number] for number in found.nodes[NODE.plan, : self._at["planned"]].tolist()]
         return [Delete(tuple(planned))] if orders == DELETES else [Delete((name,)) for name in planned]
+
+    def _new(self, seen: Observed) -> list[OwnedNode]:
+        """Return the nodes that have become ready since it was asked last; none when asked for the first time."""
+        ready = {name: node for name, node in seen.nodes.items() if node.initialized_s is not None}
+        known, self._ready = self._ready, frozenset(ready)
+        return [] if known is None else [node for name, node in ready.items() if name not in known]
 
     def _tell_apart(self, seen: Observed) -> None:
         """Let the offerings of a type stand apart that pods select between, or are kept out of."""

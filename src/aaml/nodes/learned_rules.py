@@ -36,21 +36,78 @@ from aaml.nodes.rows import (
 )
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 
+LATE = 0.005  # share of the pods that is let wait for longer than promised: half of what may
+LAUNCH_S, LEAD_S = 22.0, 2.0  # how long a node takes to come, and is provisioned earlier than that, at the beginning
+_LATE_STEP_S, _MEAN_STEP = 1.0, 0.05  # by how much a late pod changes the latter, and a second of waiting the patience
+_NEW_LAUNCH = 0.2  # what the latest launch counts in the average
+_EVICTIONS_H = 1 / 30  # hours: with what is allowed in these to spare an eviction has the policy's price
 AGAIN_S = 10.0  # after which a pod that still waits is looked at again
 SETTLING_S = 3.0  # after a drain, in which its pods are about to wait again or to be bound
-LAUNCH_S = 22.0  # that a replacement and what it replaces are both paid
 FORGOTTEN_S = 60.0  # after which a replacement that is still not ready is not waited for
 FAST_S, SLOW_S = 30.0, 180.0  # over which the load is averaged
+_SWING_S = 60.0  # over which its changes are added up
 REPLACED = 5  # nodes that are tried alone and two by two
 HOUR_S = 3600.0
 _CPU, _MEMORY = SHAPE_REQUEST + CPU_COLUMN, SHAPE_REQUEST + MEMORY_COLUMN
 
 
+@without_refcount
+def served(at: Record, terms: Record, waited_s: float, before_s: float) -> None:
+    """A pod has got a node after so many seconds in all; `before_s` of them before it was evicted, -1 if it was not.
+
+    Nodes are provisioned earlier after a pod that waited for too long, and a little later after each other one: by
+    steps that balance where a share `LATE` of the pods is late (adaptive conformal inference, Gibbs & Candès 2021).
+    So for the mean.
+    """
+    first = before_s < 0.0
+    if terms.wait_p99_s > 0.0:
+        late = waited_s > terms.wait_p99_s >= before_s
+        lead_s = at.lead_s + _LATE_STEP_S * (late - LATE * first)
+        at.lead_s = min(max(lead_s, -terms.wait_p99_s), terms.wait_p99_s)
+    if terms.wait_mean_s > 0.0:
+        owed_s = terms.wait_mean_s * first - (waited_s - max(before_s, 0.0))
+        at.patience_s = max(at.patience_s + _MEAN_STEP * owed_s, 0.0)
+
+
+@without_refcount
+def came(at: Record, seconds: float) -> None:
+    """A node is ready so many seconds after its launch."""
+    at.launch_s += _NEW_LAUNCH * (seconds - at.launch_s)
+
+
+@inlined
+def allowed_evictions(at: Record, terms: Record) -> float:
+    """Return how many pods may be evicted now by what was promised."""
+    promised = terms.evictions_per_pod_hour
+    return promised * at.pod_hours - at.evicted if promised >= 0.0 else np.inf
+
+
+@without_refcount
+def eviction_dollars(at: Record, terms: Record, pods: int) -> float:
+    """Return what moving one of so many pods counts: the more, the less of what was promised is left to spare."""
+    allowed = allowed_evictions(at, terms)
+    if allowed == np.inf:
+        return terms.eviction_dollars
+    usual = terms.evictions_per_pod_hour * pods * _EVICTIONS_H
+    return terms.eviction_dollars * usual / allowed if allowed > 0.0 else np.inf
+
+
+@inlined
+def _is_promised(terms: Record) -> bool:
+    """Whether a promise says when nodes are provisioned."""
+    return terms.wait_p99_s > 0.0 or terms.wait_mean_s > 0.0
+
+
 @inlined
 def buy_s(at: Record, terms: Record) -> float:
-    """Return when nodes are bought for those that ask."""
+    """Return when nodes are bought for those that ask: under a promise at the last moment that may keep it."""
     if at.opened_s == np.inf:
         return np.inf
+    if _is_promised(terms):
+        patience_s = at.patience_s if terms.wait_mean_s > 0.0 else np.inf
+        if terms.wait_p99_s > 0.0:
+            patience_s = min(patience_s, terms.wait_p99_s - at.launch_s - at.lead_s)
+        return max(at.opened_s + patience_s, at.latest_s)
     return min(at.latest_s + terms.idle_s * at.slower, max(at.opened_s + terms.patience_s * at.slower, at.latest_s))
 
 
@@ -116,6 +173,9 @@ def _growth(at: Record) -> float:
 def _add_load(at: Record, now_s: float) -> None:
     """Take what pods are worth now into its averages."""
     seconds = now_s - at.loaded_s
+    change = at.load - at.last_load if at.loaded_s > -np.inf else 0.0
+    at.variation = at.variation * math.exp(-seconds / SLOW_S) + change * change / SLOW_S
+    at.last_load = at.load
     at.fast_load += (at.load - at.fast_load) * (1.0 - math.exp(-seconds / FAST_S))
     at.slow_load += (at.load - at.slow_load) * (1.0 - math.exp(-seconds / SLOW_S))
     at.loaded_s = now_s
@@ -336,7 +396,7 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
             offered += _devices_in_all(own.devices, kind) * at.gpu_worth
             value = -np.inf
             if taken:
-                value = (used + spare * (offered - used)) / own.offers[column, kind]
+                value = (used + spare * _spare(own, offered - used)) / own.offers[column, kind]
             if best < 0 or value > most:
                 best, most = kind, value
             if offered <= largest_share * at.load and value > most_small:
@@ -347,6 +407,19 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
         work.bought[bought] = kind
         bought += 1
     return bought
+
+
+@inlined
+def _spare(own: Seen, room: float) -> float:
+    """Return what of the room that is left on a new node counts as room, dollars an hour.
+
+    It is what pods would use of it whose demand is drawn from an exponential distribution: its mean is so many times
+    the standard deviation of what the load changes in a minute.
+    """
+    if own.terms.spare_swing <= 0.0:
+        return room
+    scale = own.terms.spare_swing * math.sqrt(own.at.variation * _SWING_S)
+    return scale * (1.0 - math.exp(-room / scale)) if scale > 0.0 else 0.0
 
 
 @inlined
@@ -426,7 +499,8 @@ def _drain(ref: RuleReference) -> tuple[int, int]:  # noqa: C901
     if at.planned:
         return DELETES, 0
     released = _released(own)
-    if now_s - at.drained_s < SETTLING_S or (at.nothing_s == at.changed_s and at.released == released):
+    as_before = at.nothing_s == at.changed_s and at.released == released and not own.terms.evictions_per_pod_hour > 0.0
+    if now_s - at.drained_s < SETTLING_S or as_before:
         return NOTHING, 0
     rows, ready, _, missing = _measured(ref)
     if missing:
@@ -481,6 +555,7 @@ def _released(own: Seen) -> int:
 def _can_go(ref: RuleReference, first: Number, second: Number) -> bool:
     """Whether all pods of one or two nodes fit on others as things are now."""
     own, _ = referent(ref)
+    evicted = 0
     for number in (first, second):
         if number < 0:
             continue
@@ -488,6 +563,9 @@ def _can_go(ref: RuleReference, first: Number, second: Number) -> bool:
             return False
         if kept_pods(own, number) > 0 or blocked_pods(own, number) > 0:
             return False
+        evicted += own.nodes[NODE.pods, number]
+    if evicted > allowed_evictions(own.at, own.terms):
+        return False
     rows, ready, _, missing = _measured(ref)
     return missing == 0 and _move(ref, rows, ready, first, second)
 
@@ -542,13 +620,16 @@ def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
     for i in range(at.alive):
         going += own.nodes[NODE.deleting, own.nodes[NODE.alive, i]]
     allowed = math.ceil(own.terms.most_at_once * at.alive) - going
+    evictions = allowed_evictions(at, own.terms)
     for i in range(_candidates(ref, hours)):
         if at.planned >= allowed:
             break
         number = np.int64(work.candidates[i])
-        if _move(ref, rows, ready, number, np.int64(-1)):
+        pods = own.nodes[NODE.pods, number]
+        if pods <= evictions and _move(ref, rows, ready, number, np.int64(-1)):
             own.nodes[NODE.plan, at.planned] = number
             at.planned += 1
+            evictions -= pods
         else:
             work.candidates[left], work.weights[left] = number, work.weights[i]
             left += 1
@@ -568,9 +649,14 @@ def _candidates(ref: RuleReference, hours: float) -> int:
     `work.weights` are what moving their pods counts. Returns how many there are.
     """
     own, work = referent(ref)
-    at, count = own.at, 0
+    at, count, pods = own.at, 0, 0
+    for i in range(at.alive):
+        pods += own.nodes[NODE.pods, own.nodes[NODE.alive, i]]
+    eviction, allowed = eviction_dollars(at, own.terms, pods), allowed_evictions(at, own.terms)
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
+        if own.nodes[NODE.pods, number] > allowed:
+            continue
         if not _may_go(own, number) or own.nodes[NODE.pods, number] == 0 or kept_pods(own, number) > 0:
             continue
         if number in (at.replaced, at.replaced_too):
@@ -578,7 +664,7 @@ def _candidates(ref: RuleReference, hours: float) -> int:
         cost, stops, pod = 0.0, False, own.nodes[NODE.first, number]
         while pod >= 0:
             stops |= own.pods[POD.stopping, pod] > 0 or _is_true(own.blocked, pod)
-            cost += own.terms.eviction_dollars * (own.terms.job_times if own.traits[TRAIT.anew, pod] else 1.0)
+            cost += eviction * (own.terms.job_times if own.traits[TRAIT.anew, pod] else 1.0)
             pod = own.pods[POD.after, pod]
         price = own.paid[number]
         if stops or not price * hours > cost:

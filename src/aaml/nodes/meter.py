@@ -38,10 +38,12 @@ class Meter:
     cpu_milli: int = 0  # requested on nodes that were bought
     memory_bytes: int = 0
     gpu_milli: int = 0
+    running: int = 0  # pods on them
     dollars: float = 0.0
     fluid_dollars: float = 0.0
     core_hours: float = 0.0
     node_hours: float = 0.0
+    pod_hours: float = 0.0
     kwh: float = 0.0
     co2_g: float = 0.0
     bought: int = 0
@@ -94,11 +96,15 @@ def charged(prices: Prices, waits_s: npt.NDArray[np.float64], evicted: int) -> f
     return prices.wait_per_hour * float(beyond_s) / 3600.0 + prices.eviction * evicted
 
 
-def billed(meter: Meter, extra: float, now_s: float) -> Mapping[str, float]:
-    """Return the numbers of `aaml.sim.metrics.BILLED` at a moment, where so many dollars count beside the bill."""
+def billed(meter: Meter, extra: float, evicted: int, now_s: float) -> Mapping[str, float]:
+    """Return the numbers of `aaml.sim.metrics.BILLED` at a moment.
+
+    `extra`: dollars that count beside the bill. `evicted`: pods that were so far.
+    """
     meter.hold(now_s)
     own = meter.metrics(now_s)
-    return {"cost": own["bill"] + extra / (now_s / 3600.0 if now_s > 0.0 else np.nan), **own}
+    cost = own["bill"] + extra / (now_s / 3600.0 if now_s > 0.0 else np.nan)
+    return {"cost": cost, **own, "evictions_per_pod_hour": _of(evicted, meter.pod_hours)}
 
 
 # ---- the rules: `at` is a `Meter`, or the record of a compiled episode, which has the same fields -------------------
@@ -116,6 +122,7 @@ def hold(at: Record, corners: FloatArray, carbon: FloatArray, now_s: float) -> N
     )  # fmt: skip
     at.dollars += dollars
     at.node_hours += node_hours
+    at.pod_hours += at.running * ((now_s - since_s) / _HOUR_S)
     at.core_hours += core_hours
     at.fluid_dollars += fluid_dollars
     at.kwh += kwh
@@ -141,6 +148,7 @@ def placed(at: Record, cpu: int, memory: int, gpu_milli: int, watts_per_core: fl
     at.cpu_milli += sign * cpu
     at.memory_bytes += sign * memory
     at.gpu_milli += sign * gpu_milli
+    at.running += sign
     at.watts += watts_per_core * (sign * cpu) / _MILLI
 
 

@@ -4,7 +4,8 @@ A YAML file with `apiVersion: aaml.dev/v1`, `kind: NodePolicy` and the numbers u
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from math import nan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,25 @@ Signed = Annotated[float, Meta(ge=-1, le=1)]
 
 
 @dataclass(frozen=True)
-class NodePolicy(Settings):
+class Promise(Settings):
+    """What a cluster promises its pods. `learned` nodes keep it by feedback, at the least price."""
+
+    wait_p99_s: Positive | None = None
+    """promise: at most one of a hundred pods waits longer than so many seconds for a node; none: no promise"""
+    wait_mean_s: Positive | None = None
+    """promise: pods wait at most so many seconds on average; none: no promise"""
+    evictions_per_pod_hour: NotNegative | None = None
+    """promise: so many evictions for each hour that a pod runs, at most; none: no promise"""
+
+    @property
+    def promised(self) -> dict[str, float]:
+        """What is promised, by the names of these fields."""
+        values = {each.name: getattr(self, each.name) for each in fields(Promise)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class NodePolicy(Promise):
     """What the autoscaler `learned` decides by (`aaml.nodes.learned`)."""
 
     idle_s: NotNegative = 8.0
@@ -31,10 +50,12 @@ class NodePolicy(Settings):
     """or once a pod has waited for so long"""
     patience_growth: Signed = -0.2
     """how much shorter both are for each unit of growth of the load, and longer where the load falls"""
-    spare_value: Fraction = 0.25
+    spare_value: Fraction = 0.3
     """what room on a new node is worth that no pod needs yet, as a share of its price"""
     spare_growth: NotNegative = 0.2
     """how much more it is worth for each unit of growth of the load, and less where the load falls"""
+    spare_swing: NotNegative = 4.0
+    """room beyond so many times what the load changes in a minute is worth little; 0: all is worth the same"""
     size_power: Signed = -0.1
     """below 0 large types are preferred: the value of a type is divided by its cores to this power"""
     largest_share: Fraction = 0.5
@@ -53,6 +74,10 @@ class NodePolicy(Settings):
     """least share of a price that a replacement saves"""
     most_at_once: Fraction = 0.3
     """share of the nodes that may be on their way out at once"""
+
+    def terms(self) -> dict[str, float]:
+        """Return its numbers for compiled rules, NaN for what is not promised."""
+        return {name: nan if value is None else value for name, value in asdict(self).items()}
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

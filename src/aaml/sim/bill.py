@@ -16,7 +16,7 @@ from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.learned import LearnedNodes
-from aaml.nodes.node_policy import NodePolicy
+from aaml.nodes.node_policy import NodePolicy, Promise
 from aaml.nodes.ports import Autoscaler
 from aaml.nodes.requirements import Labels, Values, plain_labels
 from aaml.nodes.settings import (
@@ -70,7 +70,8 @@ class BillTask(Task):
     what each episode's is drawn from, with other prices and without some of the types; None: `shipped`. A NodePool says
     which architectures, operating systems and capacity types are provisioned, and `PLAIN` for all other autoscalers.
     `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another,
-    or either with a descheduler beside it (`Descheduled`).
+    or either with a descheduler beside it (`Descheduled`). `promise`: what learned nodes
+    promise, beside what their own policy does.
     """
 
     rhythm: DrawPods = Rhythm()
@@ -81,6 +82,7 @@ class BillTask(Task):
     shipped: Callable[[Labels], Catalogue] = shipped_catalogue
     fixed_prices: bool = False
     carbon_g_per_kwh: tuple[float, ...] = ()
+    promise: Promise = Promise()
 
     def build(
         self,
@@ -128,8 +130,9 @@ class BillTask(Task):
 
     def _autoscaler(self, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
         if not isinstance(self.autoscaler, Descheduled):
-            return _alone(self.autoscaler, rng, catalogue)
-        beside, settings = _alone(self.autoscaler.autoscaler, rng, catalogue), self.autoscaler.descheduler
+            return _alone(self.autoscaler, rng, catalogue, self.promise)
+        beside = _alone(self.autoscaler.autoscaler, rng, catalogue, self.promise)
+        settings = self.autoscaler.descheduler
         first_look_s = settings.descheduling_interval_s * float(rng.random())
         return HighNodeUtilization(settings, beside, catalogue, first_look_s)
 
@@ -181,7 +184,7 @@ def _drawn(rhythm: Rhythm, count: int, seed: int) -> tuple[Workload, float]:
     return rhythm(count, np.random.default_rng([seed, count]))
 
 
-def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
+def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue, promise: Promise) -> Autoscaler:
     """Return an autoscaler by its settings. It does not look at once, but at a drawn moment."""
     if isinstance(made, KarpenterSettings):
         return Karpenter(made, catalogue.meeting(made.labels), made.poll_s * float(rng.random()))
@@ -190,7 +193,8 @@ def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autos
             raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
         return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
     if isinstance(made, NodePolicy):
-        return LearnedNodes(made, catalogue, made.look_s * float(rng.random()))
+        policy = replace(made, **{**promise.promised, **made.promised})
+        return LearnedNodes(policy, catalogue, made.look_s * float(rng.random()))
     return made(catalogue, rng)
 
 

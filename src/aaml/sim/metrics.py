@@ -56,6 +56,7 @@ _BILLED: tuple[tuple[str, str, Direction, str], ...] = (
     ("fluid_ratio", "ratio", "lower", "the bill, to what the pods' requests would cost by the second"),
     ("mean_nodes", "nodes", "lower", "nodes that are paid for, average over time"),
     ("nodes_bought", "nodes", "lower", "nodes that were provisioned"),
+    ("evictions_per_pod_hour", "evictions", "lower", "pods that were evicted, for each hour that a pod ran"),
     ("power_kw", "kW", "lower", "what nodes draw, average over time"),
     ("co2_kg_per_hour", "kg an hour", "lower", "CO2 of that, at the grid's carbon intensity"),
 )

@@ -87,7 +87,10 @@ class NodeSupply:
         )  # fmt: skip
         twin.meter, twin._sequence = self.meter.copy(), self._sequence
         nodes = {name: copy(node) for name, node in self.seen.nodes.items()}
-        twin.seen = replace(self.seen, nodes=nodes, waiting=dict(self.seen.waiting), stopping=set(self.seen.stopping))
+        twin.seen = replace(
+            self.seen, nodes=nodes, waiting=dict(self.seen.waiting), stopping=set(self.seen.stopping),
+            served=list(self.seen.served),
+        )  # fmt: skip
         twin._heap, twin._later = list(self._heap), dict(self._later)
         twin._replaced, twin._draining_s = dict(self._replaced), dict(self._draining_s)
         twin._lacking = set(self._lacking)
@@ -128,6 +131,7 @@ class NodeSupply:
         seen, waits = self.seen, self._cluster.journal.waiting_since_s
         seen.waiting = {uid: each for uid, each in seen.waiting.items() if uid in waits}
         self._look_at_budgets()
+        seen.evicted, seen.pod_hours = self._cluster.journal.counts["evicted"], self.meter.pod_hours
         while commands := self.autoscaler.act(self._planned()):
             for command in commands:
                 happened |= self._carry_out(command)
@@ -145,7 +149,7 @@ class NodeSupply:
     def metrics(self) -> Mapping[str, float]:
         """Return the numbers of `aaml.sim.metrics.BILLED` so far."""
         now_s = self._cluster.now_s()
-        return billed(self.meter, self._charged(now_s), now_s)
+        return billed(self.meter, self._charged(now_s), self._cluster.journal.counts["evicted"], now_s)
 
     def paid(self, now_s: float) -> float:
         """Return the dollars that the cluster has cost so far: nodes, waits beyond the target and evictions."""
@@ -322,6 +326,13 @@ class NodeSupply:
         missing += [*(each.pod for each in self.seen.waiting.values()), *self._later.values()]
         return [pod for pod in placed if pod.uid not in stopping], missing
 
+    def _serve(self, uid: str, now_s: float) -> None:
+        """Take note of how long a pod that has a node now has waited."""
+        journal = self._cluster.journal
+        if (since_s := journal.waiting_since_s.get(uid)) is not None:
+            before_s = journal.waited_s.get(uid, -1.0)
+            self.seen.served.append((max(before_s, 0.0) + now_s - since_s, before_s))
+
     def _observe(self, pod: Pod, node_name: str, placed: bool) -> None:
         """A pod is bound to a node, or has left it."""
         now_s = self._cluster.now_s()
@@ -331,6 +342,8 @@ class NodeSupply:
             self.seen.waiting.pop(pod.uid, None)
         if node is None:
             return
+        if placed:
+            self._serve(pod.uid, now_s)
         self.meter.hold(now_s)
         self.meter.placed(pod, node, 1 if placed else -1)
         self.seen.changed_s = now_s

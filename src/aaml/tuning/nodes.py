@@ -43,9 +43,9 @@ FloatArray = npt.NDArray[np.float64]
 _FIRST = 1.0  # seconds at which a logarithm of seconds begins
 RANGES = {
     "idle_s": (_FIRST, 40.0), "patience_s": (_FIRST, 120.0), "patience_growth": (-1.0, 1.0),
-    "spare_value": (0.0, 0.6), "spare_growth": (0.0, 1.0), "size_power": (-0.4, 0.2), "largest_share": (0.05, 1.0),
-    "empty_s": (0.0, 30.0), "horizon_s": (20.0, 3000.0), "job_times": (0.0, 6.0), "margin": (0.0, 0.6),
-    "most_at_once": (0.05, 0.8),
+    "spare_value": (0.0, 1.0), "spare_growth": (0.0, 1.0), "spare_swing": (0.0, 5.0),
+    "size_power": (-0.4, 0.2), "largest_share": (0.05, 1.0), "empty_s": (0.0, 30.0), "horizon_s": (20.0, 3000.0),
+    "job_times": (0.0, 6.0), "margin": (0.0, 0.6), "most_at_once": (0.05, 0.8),
 }  # fmt: skip
 """What is searched, and between which values. `look_s` and `eviction_dollars` stay: others say the same."""
 _LOGARITHMIC = ("idle_s", "patience_s", "horizon_s")

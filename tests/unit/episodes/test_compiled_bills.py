@@ -142,6 +142,7 @@ def test_so_they_are_whatever_the_autoscaler_is_told(settings):
             "times": NodeTimes(grace_s=3.0),
         },
         {"autoscaler": NodePolicy(spare_value=0.6, largest_share=0.1, job_times=0.0), "fixed_prices": True},
+        {"autoscaler": NodePolicy(wait_p99_s=45.0, wait_mean_s=9.0, evictions_per_pod_hour=2.0, spare_swing=1.0)},
     ],
 )
 @pytest.mark.parametrize("choose", [by_chance, fullest])
@@ -364,7 +365,8 @@ def test_pods_that_may_not_be_disrupted_for_a_time_are_kept_for_that_time(grace_
     told = replace(
         BILL, autoscaler=KarpenterSettings(consolidate_after_s=5.0, budgets=("100%",)), times=NodeTimes(grace_s=grace_s)
     )
-    learned = replace(told, autoscaler=NodePolicy(eviction_dollars=0.001, margin=0.1))
+    spare = {"spare_value": 0.25, "spare_swing": 0.0}
+    learned = replace(told, autoscaler=NodePolicy(eviction_dollars=0.001, margin=0.1, **spare))
     for bill in (told, learned):
         evicted = []
         for seconds in (30.0, 200.5, math.inf):

@@ -28,8 +28,8 @@ from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, 
 
 # a pod that moves counts a dollar, a node's price counts for an hour; nothing is kept free
 PLAIN = NodePolicy(
-    idle_s=2.0, patience_s=8.0, spare_value=0.0, size_power=0.0, look_s=5.0, horizon_s=3600.0, eviction_dollars=1.0,
-    margin=0.0, most_at_once=1.0, largest_share=1.0,
+    idle_s=2.0, patience_s=8.0, spare_value=0.0, spare_swing=0.0, size_power=0.0, look_s=5.0, horizon_s=3600.0,
+    eviction_dollars=1.0, margin=0.0, most_at_once=1.0, largest_share=1.0,
 )  # fmt: skip
 
 
@@ -84,6 +84,21 @@ def test_room_that_is_left_over_counts_as_much_as_the_policy_says():
     assert first(0.5) == ["small"]
     assert first(1.0) == ["large"]
     assert first(1.0, largest_share=0.5) == ["medium"], "8 cores are more than half of the 10 that are asked for"
+
+
+def test_room_counts_as_far_as_the_load_changes():
+    def first(swing, change):
+        moment = Moment(100.0).node("n", LARGE, [pod("n1", 8.0, 0.1)])
+        buyer = learned(spare_value=1.0, spare_swing=swing)
+        buyer.act(moment.waits(pod("a", 1.0, 0.1)).at(100.0))
+        assert bought(buyer.act(moment.at(102.0))) == ["small"], "the load is not known to change yet"
+        moment.seen.waiting.clear()
+        moment.node("m", SMALL, [pod("a", 1.0, 0.1), pod("m1", 1.0, 0.1)]).waits(pod("b", change, 0.1))
+        buyer.act(moment.at(103.0))
+        return bought(buyer.act(moment.at(105.0)))
+
+    assert first(0.1, 2.0) == ["small"], "2 dollars in 3 s are 2 * sqrt(60 / 180) in a minute; a tenth is worth little"
+    assert first(100.0, 2.0) == ["large"]
 
 
 def test_a_node_goes_when_others_have_room_for_its_pods_and_its_price_is_worth_the_move():
@@ -270,8 +285,9 @@ def test_a_word_that_names_nobody_is_a_line_with_the_one_that_was_meant(capsys):
 
 def test_the_files_of_examples_are_read_as_they_are_meant():
     examples = Path(__file__).parents[3] / "examples"
+    openb = {"idle_s": 2.0, "patience_s": 5.0, "eviction_dollars": 0.15, "spare_value": 0.25, "spare_swing": 0.0}
     gpus = read_autoscaler(examples / "nodes_openb.yaml")
-    assert gpus == replace(NodePolicy(), idle_s=2.0, patience_s=5.0, eviction_dollars=0.15), "all else is as it ships"
+    assert gpus == replace(NodePolicy(), **openb), "all else is as it ships"
     large = read_autoscaler(examples / "nodes_large.yaml")
     assert (large.patience_s, large.size_power, large.eviction_dollars) == (50.0, -0.02, 0.0095)
     pool = read_autoscaler(examples / "packing" / "nodepool.yaml")

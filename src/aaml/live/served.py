@@ -1,0 +1,45 @@
+"""Served: how long pods waited for nodes of ours, and how many were evicted: what a promise is measured by."""
+
+from collections.abc import Collection
+from math import exp
+
+from aaml.cluster.objects import Pod
+from aaml.nodes.ports import Observed
+
+_HOUR_S = 3600.0
+_DAY_S = 24 * _HOUR_S  # over which evictions, and the hours that pods run, are forgotten
+
+
+class Served:
+    """Counts over what is observed, one look after the other.
+
+    A pod counts when it is first seen on a node of ours; one that was there at the first look is unknown. It has waited
+    from its creation until its kubelet has begun to start it, or until it was seen. `speed`: as for `OwnedNodes`.
+    `evictions`: how many the last look found. What is written as `evicted` and `pod_hours` forgets
+    what was days ago.
+    """
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.evictions = 0
+        self._evicted = self._pod_hours = 0.0
+        self._speed, self._known, self._stopping = speed, frozenset[str](), frozenset[str]()
+        self._looked_s: float | None = None
+
+    def look(self, seen: Observed, draining: Collection[str]) -> None:
+        """Write into `seen` what has happened since the last look. `draining`: names of nodes that are drained."""
+        there = {uid: pod for mine in seen.pods.values() for uid, pod in mine.items()}
+        if self._looked_s is not None:
+            seconds = max(seen.now_s - self._looked_s, 0.0)
+            fades = exp(-seconds / _DAY_S)
+            evicted = {uid for name in draining for uid in seen.pods_on(name) if uid in seen.stopping}
+            self.evictions = len(evicted - self._stopping)
+            self._stopping = frozenset(evicted)
+            self._evicted = self._evicted * fades + self.evictions
+            self._pod_hours = self._pod_hours * fades + len(self._known) * seconds / _HOUR_S
+            seen.served = [(self._waited_s(there[uid], seen.now_s), -1.0) for uid in there.keys() - self._known]
+        self._looked_s, self._known = seen.now_s, frozenset(there)
+        seen.evicted, seen.pod_hours = self._evicted, self._pod_hours
+
+    def _waited_s(self, pod: Pod, now_s: float) -> float:
+        until_s = pod.started_s * self._speed if pod.started_s else now_s
+        return max(min(until_s, now_s) - pod.created_s * self._speed, 0.0)

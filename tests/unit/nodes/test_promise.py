@@ -1,0 +1,144 @@
+"""What learned nodes promise: when they provision and what they evict under a promise, by hand and over episodes."""
+
+from dataclasses import replace
+from math import inf, isinf
+
+import pytest
+
+from aaml.live.served import Served
+from aaml.nodes.learned import LearnedNodes
+from aaml.nodes.learned_rules import LATE, LAUNCH_S, LEAD_S
+from aaml.nodes.node_policy import NodePolicy, read_node_policy, write_node_policy
+from aaml.nodes.ports import Delete, Provision
+from aaml.schema import of_yaml
+from aaml.sim.tasks import find_task
+from aaml.tuning.nodes import FIRST_COME, evaluate_nodes
+from support.nodes_to_buy import CATALOGUE, LARGE, SMALL, Moment, pod
+
+PLAIN = NodePolicy(look_s=5.0, horizon_s=3600.0, eviction_dollars=0.1, margin=0.0, most_at_once=1.0)
+
+
+def learned(first_look_s=10_000.0, **numbers):
+    return LearnedNodes(replace(PLAIN, **numbers), CATALOGUE, first_look_s)
+
+
+def test_nodes_are_provisioned_at_the_last_moment_that_may_keep_the_promise():
+    buyer, moment = learned(wait_p99_s=60.0), Moment(100.0).waits(pod("a"))
+    assert list(buyer.act(moment.at(100.0))) == []
+    assert list(buyer.act(moment.waits(pod("b")).at(105.0))) == []
+    for at_s in (110.0, 115.0, 120.0, 125.0, 130.0, 135.0):
+        assert buyer.next_s == at_s, "it looks again at pods that wait"
+        assert list(buyer.act(moment.at(at_s))) == []
+    assert buyer.next_s == 136.0 == 100.0 + 60.0 - LAUNCH_S - LEAD_S
+    assert [type(each) for each in buyer.act(moment.at(136.0))] == [Provision]
+
+
+def test_after_a_pod_that_waited_for_too_long_they_come_earlier_and_after_each_other_one_a_little_later():
+    buyer, moment = learned(wait_p99_s=60.0), Moment(100.0)
+    moment.seen.served += [(10.0, -1.0)] * 100
+    buyer.act(moment.at(100.0))
+    assert moment.seen.served == [], "they are taken in"
+    assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S - 100 * LATE)
+    moment.seen.served += [(60.5, -1.0)]
+    buyer.act(moment.at(101.0))
+    assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S - 101 * LATE + 1.0)
+    before = buyer.lead_s
+    moment.seen.served += [(61.0, 30.0), (80.0, 61.0)]  # the first was evicted and is late now, the other was before
+    buyer.act(moment.at(102.0))
+    assert buyer.lead_s == pytest.approx(before + 1.0), "a pod counts once"
+    moment.seen.served += [(100.0, -1.0)] * 100
+    buyer.act(moment.at(103.0))
+    assert buyer.lead_s == LAUNCH_S + 60.0, "that is at once"
+
+
+def test_nodes_that_take_longer_to_come_are_provisioned_earlier():
+    buyer, moment = learned(wait_p99_s=60.0), Moment(100.0).node("n", ready=False, launched_s=100.0)
+    buyer.act(moment.at(100.0))
+    moment.seen.nodes["n"].initialized_s = 162.0
+    for at_s in (162.0, 170.0):
+        buyer.act(moment.at(at_s))
+        assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S + 0.2 * (62.0 - LAUNCH_S)), "a node counts once"
+
+
+def test_a_promised_mean_is_kept_by_how_long_pods_wait():
+    buyer, moment = learned(wait_mean_s=5.0, patience_s=28.0), Moment(100.0).waits(pod("a"))
+    buyer.act(moment.at(100.0))
+    moment.seen.served += [(25.0, -1.0)]  # 20 s too long, of which a twentieth counts
+    buyer.act(moment.at(101.0))
+    for at_s in (110.0, 120.0):
+        assert list(buyer.act(moment.at(at_s))) == []
+    assert buyer.next_s == 100.0 + 28.0 - 20.0 * 0.05
+
+
+def drains(promised, evicted, hours):
+    """Return what is ordered where a node with two pods may go, after so many evictions in so many hours of pods."""
+    moment = Moment(1000.0)
+    moment.node("a", SMALL, [pod("a1", 0.5), pod("a2", 0.5)]).node("b", LARGE, [pod(f"b{at}") for at in range(5)])
+    moment.seen.evicted, moment.seen.pod_hours = evicted, hours
+    return list(learned(1000.0, evictions_per_pod_hour=promised).act(moment.at(1000.0)))
+
+
+def test_no_more_pods_are_evicted_than_was_promised():
+    assert drains(0.5, 0, 100.0) == [Delete(("a",))]
+    assert drains(0.5, 47, 100.0) == [Delete(("a",))]
+    assert drains(0.5, 49, 100.0) == [], "one may go, and it has two"
+    assert drains(0.0, 0, 100.0) == []
+    assert drains(None, 1000, 1.0) == [Delete(("a",))]
+
+
+def test_an_eviction_counts_the_more_the_less_of_the_promise_is_left():
+    buyer, moment = learned(evictions_per_pod_hour=3.0), Moment(1000.0)
+
+    def counts(evicted):
+        moment.seen.evicted, moment.seen.pod_hours = evicted, 10.0
+        buyer.act(moment.at(1000.0))
+        return buyer.eviction_dollars(50)
+
+    assert counts(25) == pytest.approx(0.1), "what 50 pods may in two minutes is left"
+    assert counts(20) == pytest.approx(0.05)
+    assert counts(29) == pytest.approx(0.5)
+    assert isinf(counts(30))
+
+
+def test_a_promise_is_written_and_read(tmp_path):
+    promise = NodePolicy(wait_p99_s=45.0, evictions_per_pod_hour=0.25)
+    write_node_policy(tmp_path / "nodes.yaml", promise)
+    (content,) = of_yaml((tmp_path / "nodes.yaml").read_bytes(), "nodes.yaml")
+    assert read_node_policy(content, "nodes.yaml") == promise
+    assert promise.promised == {"wait_p99_s": 45.0, "evictions_per_pod_hour": 0.25}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [35.0, 60.0])
+def test_over_episodes_the_promise_is_kept(seconds):
+    promise = NodePolicy(wait_p99_s=seconds, evictions_per_pod_hour=1.0)
+    metrics = ("waiting_p99_s", "evictions_per_pod_hour", "bound")
+    played = [
+        evaluate_nodes(find_task("bill"), seed, 20, [(FIRST_COME, promise)], metrics)[0] for seed in range(3000, 3012)
+    ]
+    assert sum(row[0] for row in played) / len(played) == pytest.approx(seconds, rel=0.1)
+    assert all(row[1] <= 1.0 for row in played)
+
+
+def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
+    served, moment = Served(speed=2.0), Moment(2000.0)
+    moment.node("a", SMALL, [pod("old")]).node("b", SMALL, [pod("c", created_s=990.0)])
+    served.look(moment.seen, [])
+    assert (moment.seen.served, moment.seen.evicted, moment.seen.pod_hours) == ([], 0.0, 0.0), "none is known"
+    moment.node("a", SMALL, [pod("old"), pod("a1", created_s=990.0, started_s=1010.0), pod("a2", created_s=1020.0)])
+    served.look(moment.at(2072.0), [])
+    assert sorted(moment.seen.served) == [(32.0, -1.0), (40.0, -1.0)]
+    assert moment.seen.pod_hours == pytest.approx(2 * 72.0 / 3600.0, rel=1e-3)
+    moment.seen.stopping = {"a1", "c"}
+    for _ in range(2):
+        served.look(moment.seen, ["a"])
+        assert moment.seen.evicted == 1.0, "c ends for another reason, and a1 is evicted once"
+    served.look(moment.at(2072.0 + 24 * 3600.0), ["a"])
+    assert moment.seen.evicted == pytest.approx(1 / 2.718281828)
+
+
+def test_nothing_is_promised_unless_it_is_said():
+    policy = NodePolicy()
+    assert policy.promised == {}
+    assert LearnedNodes(policy, CATALOGUE).eviction_dollars(10) == policy.eviction_dollars
+    assert LearnedNodes(policy, CATALOGUE).next_s < inf
