@@ -103,7 +103,7 @@ def test_paths_may_have_a_plus_and_a_number_sign(tmp_path: Path, monkeypatch) ->
     head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     for folder in ("c++", "a#1"):
         Path(folder).mkdir()
-        Path(folder, "s.yaml").write_text(f"{head}profiles: [{{schedulerName: x}}, {{schedulerName: y}}]\n")
+        Path(folder, "s.yaml").write_text(f"{head}profiles: [{{schedulerName: x}}, {{schedulerName: 'y'}}]\n")
         Path(folder, "pool.yaml").write_text("kind: NodePool\n")
     kube = "kube-scheduler:c++/s.yaml"
     assert split_nodes(kube) == (kube, "")
