@@ -6,8 +6,8 @@ average: the 99th percentile of waits, and the evictions for each hour that a po
     python benchmarks/bench_promise.py --types aws_instance_types.json --out runs/promise        # an hour of a core
     python benchmarks/bench_promise.py --nodes 20 --curve --out runs/curve     # dollars against seconds, all settings
 
-Rows go to promise.csv, one an episode. The table says, for each workload and size: what is promised, in how many
-episodes it was kept, by how much the mean of the 99th percentiles is off it, and the bill against the pair's.
+Rows go to promise.csv, one an episode, and the table to summary.csv: for each workload and size what is promised, in
+which share of the episodes it was kept, means, and the bill against the pair's.
 """
 
 import argparse
@@ -38,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 PACKING = "kube-scheduler-packing"
 METRICS = ("bill_per_core_hour", "waiting_p99_s", "waiting_mean_s", "evictions_per_pod_hour")
 HEADER = ("workload", "nodes", "policy", "promised_p99_s", "promised_evictions", "seed", *METRICS)
+SUMMARY = ("workload", "nodes", "policy", "promised", "kept", "p99_s", "mean_s", "evictions", "bill")
 LOOSER_S = 20.0
 BATCHES = ((1, 10), (2, 10), (5, 20), (10, 30), (20, 30), (30, 60), (60, 120))
 PROMISES_S = (25, 30, 35, 40, 50, 60, 80, 120)
@@ -65,6 +66,7 @@ class Case:
     seeds: Sequence[int]
     pool: Pool
     writer: RowWriter
+    summary: RowWriter
     bar: "tqdm[Any]"
 
     def play(self, name: str, policy: NodePolicy | KarpenterSettings | None) -> list[Row]:
@@ -87,9 +89,12 @@ class Case:
         bill = exp(fmean(log(own[0] / other[0]) for own, other in zip(rows, pair, strict=True)))
         p99_s, mean_s, evictions = (fmean(row[place] for row in rows) for place in (1, 2, 3))
         kept = "" if most_s is None else f"{fmean(row[1] <= most_s for row in rows):.2f}"
+        promised = "" if most_s is None else f"{most_s:.1f}"
         cells = (
-            self.number, self.nodes, name, kept, f"{p99_s:.1f}", f"{mean_s:.1f}", f"{evictions:.2f}", f"{bill:.3f}",
+            self.number, self.nodes, name, promised, kept, f"{p99_s:.1f}", f"{mean_s:.1f}", f"{evictions:.2f}",
+            f"{bill:.3f}",
         )  # fmt: skip
+        self.summary.add(dict(zip(SUMMARY, cells, strict=True)))
         self.bar.write("| " + " | ".join(map(str, cells)) + " |")
 
 
@@ -105,7 +110,8 @@ def play_case(case: Case, policy: NodePolicy, *, curve: bool) -> None:
         name = f"{PACKING}, batches of {idle_s:.0f} s to {most_s:.0f} s"
         case.tell(name, case.play(name, settings), pair)
     for seconds in PROMISES_S if curve else (p99_s, p99_s + LOOSER_S):
-        name, promise = f"promise {seconds:.1f} s", {"wait_p99_s": seconds, "evictions_per_pod_hour": evictions}
+        name = f"{seconds:.0f} s" if curve else "the pair's" if seconds == p99_s else f"{LOOSER_S:.0f} s looser"
+        promise = {"wait_p99_s": float(seconds), "evictions_per_pod_hour": evictions}
         case.tell(name, case.play(name, replace(policy, **promise)), pair, seconds)
 
 
@@ -128,11 +134,11 @@ def main() -> None:
         raise SystemExit(f"--policy: {args.policy}: expected `learned`, or a file of `aaml search nodes`")
     cases, kinds = list(product(args.workloads, args.nodes)), 1 + (len(BATCHES) + len(PROMISES_S) if args.curve else 2)
     writer = RowWriter(args.out / "promise.csv", HEADER)
-    print("| workload | nodes | policy | promise kept in | p99 wait s | mean wait s | evictions | bill |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    summary = RowWriter(args.out / "summary.csv", SUMMARY)
+    print(f"| {' | '.join(SUMMARY)} |\n|{' --- |' * len(SUMMARY)}")
     with open_pool(args.workers) as pool, progress_bar("bills", len(cases) * len(seeds) * kinds, "episode") as bar:
         for number, nodes in cases:
-            play_case(Case(number, nodes, seeds, pool, writer, bar), policy, curve=args.curve)
+            play_case(Case(number, nodes, seeds, pool, writer, summary, bar), policy, curve=args.curve)
 
 
 if __name__ == "__main__":

@@ -106,18 +106,22 @@ class Drawn:
 
 
 @cache
-def types_of(families: tuple[str, ...]) -> Catalogue | None:
-    """Return the types of some families of AWS, None for those that ship."""
-    path = os.environ.get("AWS_TYPES")
-    if not families or path is None:
-        return None
-    kinds = (kind for kind in read_catalogue(Path(path)).types if "metal" not in kind.name)
+def aws(path: str) -> Catalogue:
+    """Read Karpenter's file."""
+    return read_catalogue(Path(path))
+
+
+@cache
+def types_of(path: str, families: tuple[str, ...]) -> Catalogue:
+    """Return the types of some families of AWS."""
+    kinds = (kind for kind in aws(path).types if "metal" not in kind.name)
     return Catalogue(tuple(kind for kind in kinds if kind.name.partition(".")[0] in families))
 
 
 def drawn_bill(number: int) -> BillTask:
     """Return the bill of a number."""
-    types = types_of(FAMILIES[number % len(FAMILIES)])
+    path, families = os.environ.get("AWS_TYPES"), FAMILIES[number % len(FAMILIES)]
+    types = types_of(path, families) if path and families else None
     return replace(BILL_TASKS["bill"], name=f"drawn_{number}", rhythm=Drawn.of(number), catalogue=types)
 
 
