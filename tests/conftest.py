@@ -32,10 +32,8 @@ LONGEST = {  # files that take a minute and more
     "unit/training/test_sweep.py", "unit/tuning/test_tune_nodes.py",
 }  # fmt: skip
 LONG_AS = 10  # others
-APART = {  # long files whose tests share nothing: they come last, and keep all workers busy to the end
-    "unit/episodes/test_batch.py", "unit/episodes/test_compiled_bills.py", "unit/episodes/test_flow.py",
-    "unit/episodes/test_formula_episodes.py", "unit/episodes/test_kube_flow.py", "unit/evaluation/test_evaluate.py",
-    "unit/learning/test_group_rollouts.py",
+APART = {  # long files whose tests share nothing, nor compile much: they come last, and keep all workers busy to the end
+    "unit/episodes/test_batch.py", "unit/evaluation/test_evaluate.py", "unit/learning/test_group_rollouts.py",
 }  # fmt: skip
 
 

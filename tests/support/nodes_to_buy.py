@@ -3,9 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
+from aaml.nodes.packing import FreeCapacity
 from aaml.nodes.ports import Observed, OwnedNode, Waiting
 
 GIB = 1 << 30
@@ -51,6 +55,26 @@ class Moment:
         """Return the same cluster at another time."""
         self.seen.now_s = now_s
         return self.seen
+
+
+def measured(seen: Observed, catalogue: Catalogue) -> FreeCapacity:
+    """Return what the nodes that stay have left; no pod may be moved to them."""
+    nodes = sorted(
+        (node for node in seen.nodes.values() if not node.deleting),
+        key=lambda node: (node.initialized_s is None, node.name),
+    )
+    free = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64)
+    for node_index, node in enumerate(nodes):
+        free[node_index] = catalogue.room[catalogue.numbers[node.type.name]]
+        for each in seen.pods_on(node.name).values():
+            free[node_index] -= catalogue.request(each)
+    gpu_free = np.zeros((len(nodes), max((node.type.gpu_count for node in nodes), default=0)), dtype=np.int64)
+    for node_index, node in enumerate(nodes if gpu_free.size else ()):
+        left = seen.gpu_free.get(node.name)
+        gpu_free[node_index, : node.type.gpu_count] = DEVICE_MILLI if left is None else left
+    ready = np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_)
+    index = {node.name: node_index for node_index, node in enumerate(nodes)}
+    return FreeCapacity(nodes, free, np.zeros(len(nodes), dtype=np.bool_), ready, index, gpu_free, seen)
 
 
 def partitions(left: Sequence[Item]) -> Iterator[list[list[Item]]]:

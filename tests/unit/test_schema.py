@@ -67,11 +67,11 @@ def test_seeds_are_numbers_and_ranges():
 
 
 def test_a_merge_key_stands_for_what_it_names_and_what_is_written_beside_it_counts_more() -> None:
-    text = b"a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\none: {<<: *a, y: 3}\nboth: {<<: [*a, *b]}\n"
-    nested = b"a: {<<: &b {<<: &c {x: 1}, x: 2}, y: 3}\nb: *b\nc: *c\n"
+    text = b"a: &a {x: 1, w: 1}\nb: &b {w: 2, z: 2}\none: {<<: *a, w: 3}\nboth: {<<: [*a, *b]}\n"
+    nested = b"a: {<<: &b {<<: &c {x: 1}, x: 2}, w: 3}\nb: *b\nc: *c\n"
     (found,) = of_yaml(text, "file")
-    assert (found["one"], found["both"]) == ({"x": 1, "y": 3}, {"x": 1, "y": 1, "z": 2})
-    assert of_yaml(nested, "file") == [{"a": {"x": 2, "y": 3}, "b": {"x": 2}, "c": {"x": 1}}]
+    assert (found["one"], found["both"]) == ({"x": 1, "w": 3}, {"x": 1, "w": 1, "z": 2})
+    assert of_yaml(nested, "file") == [{"a": {"x": 2, "w": 3}, "b": {"x": 2}, "c": {"x": 1}}]
     assert of_yaml(b"'<<': 1\n", "file") == [{"<<": 1}], "a text is a key as any other"
 
 
@@ -80,7 +80,7 @@ def test_a_merge_key_stands_for_what_it_names_and_what_is_written_beside_it_coun
     [
         (b"<<: 1\n", "<< stands for a mapping"), (b"<<: [1]\n", "<< stands for a mapping"),
         (b"a: &a {x: 1}\nb: {<<: *a, <<: *a}\n", "key '<<' stands twice"),
-        (b"a: &a {x: 1}\nb: {<<: *a, y: 1, y: 2}\n", "key 'y' stands twice"),
+        (b"a: &a {x: 1}\nb: {<<: *a, w: 1, w: 2}\n", "key 'w' stands twice"),
         (b"a: &a {<<: *a}\n", "recursive"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from aaml.nodes import cluster_autoscaler_rules as cluster_autoscaler
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
-from aaml.nodes.budgets import NOBODY, evictable
+from aaml.nodes.budgets import NOBODY, SEVERAL, evictable
 from aaml.nodes.rows import (
     BUYS,
     DELETES,
@@ -400,22 +400,30 @@ def _evict(ref: EpisodeReference, number: int) -> None:
 @inlined
 def _look_at_budgets(env: Env, own: Owned) -> None:
     """Note which pods their disruption budgets protect now."""
-    for pod in range(env.at.arrived):
-        own.seen.blocked[pod] = own.seen.pods[POD.end, pod] >= 0 and not _lets_go(env, own, pod)
+    for number in range(SEVERAL, len(own.limits)):
+        lets_go = number == NOBODY if number < 0 else _allowed_evictions(env, own, number) > 0
+        for pod in range(env.at.arrived):
+            if own.protected[pod] == number:
+                own.seen.blocked[pod] = own.seen.pods[POD.end, pod] >= 0 and not lets_go
 
 
 @inlined
 def _lets_go(env: Env, own: Owned, pod: int) -> bool:
-    """Whether the budgets of a pod let it go: `aaml.nodes.budgets.allowed_evictions`."""
-    number, available, missing = own.protected[pod], 0, 0
-    if number < 0:
-        return number == NOBODY
+    """Whether the budgets of a pod let it go."""
+    number = own.protected[pod]
+    return number == NOBODY if number < 0 else _allowed_evictions(env, own, number) > 0
+
+
+@inlined
+def _allowed_evictions(env: Env, own: Owned, number: Number) -> int:
+    """Return how many of its pods a budget lets go: `aaml.nodes.budgets.allowed_evictions`."""
+    available, missing = 0, 0
     for other in range(env.at.arrived):
         if own.selected[number, other]:
             runs, stops = own.seen.pods[POD.end, other] >= 0, own.seen.pods[POD.stopping, other] > 0
             available += runs and not stops
             missing += stops or own.seen.pods[POD.noted, other] >= 0 or env.pods.node[other] == COMES_AGAIN
-    return evictable(own.limits[number], available, available + missing) > 0
+    return evictable(own.limits[number], available, available + missing)
 
 
 @outlined

@@ -29,6 +29,7 @@ from aaml.nodes.rows import (
     RuleReference,
     RuleWork,
     Seen,
+    begin_to_place,
     blocked_pods,
     copy_devices,
     kept_pods,
@@ -85,10 +86,7 @@ def _grow(ref: RuleReference, rows: int) -> int:
 def _homeless(own: Seen, work: RuleWork, rows: int) -> int:
     """Write the waiting pods that find no room, the oldest first, in the order of packing; returns how many."""
     at, homeless = own.at, 0
-    for row in range(rows):
-        for r in range(work.free.shape[1]):
-            work.left[row, r] = work.free[row, r]
-        copy_devices(work.gpu_left, row, work.gpu_free, row)
+    begin_to_place(work, rows)
     for i in range(at.noted):
         pod, place = own.pods[POD.waiting, i], i
         while place > 0 and _is_older(own, pod, work.base[place - 1]):

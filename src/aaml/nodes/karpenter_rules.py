@@ -28,6 +28,7 @@ from aaml.nodes.rows import (
     RuleReference,
     RuleWork,
     Seen,
+    begin_to_place,
     blocked_pods,
     copy_devices,
     is_kept,
@@ -134,11 +135,8 @@ def _provision(ref: RuleReference) -> int:
     if pods == 0:
         return 0
     rows, ready = measure(ref)
-    for row in range(rows):
-        work.gone[row] = False
-        for r in range(work.free.shape[1]):
-            work.left[row, r] = work.free[row, r]
-        copy_devices(work.gpu_left, row, work.gpu_free, row)
+    work.gone[:rows] = False
+    begin_to_place(work, rows)
     claims = pack(ref, rows, ready, pods, 0, np.inf)
     for row in range(rows):
         if work.used[row]:

@@ -28,9 +28,11 @@ from aaml.nodes.rows import (
     RuleReference,
     RuleWork,
     Seen,
+    begin_to_place,
     blocked_pods,
     copy_devices,
     is_kept,
+    keep_places,
     kept_pods,
     measure_free,
 )
@@ -207,31 +209,10 @@ def _measured(ref: RuleReference) -> tuple[int, int, int, int]:
     pods = _unplaced(own, work.base)
     rows, ready = _fitting(ref, pods)
     _in_order(own, work, work.base, pods, work.packed)
-    _begin_to_place(work, rows)
+    begin_to_place(work, rows)
     missing = _place(ref, rows, work.packed, pods)
-    _keep_places(work, rows)
+    keep_places(work, rows)
     return rows, ready, pods, missing
-
-
-@inlined
-def _copy_rows(left: Array, gpu_left: Array, free: Array, gpu_free: Array, rows: int) -> None:
-    """Write what the first `rows` have free over what is left of them."""
-    for row in range(rows):
-        for r in range(free.shape[1]):
-            left[row, r] = free[row, r]
-        copy_devices(gpu_left, row, gpu_free, row)
-
-
-@inlined
-def _begin_to_place(work: RuleWork, rows: int) -> None:
-    """Begin to place pods on the first `rows`."""
-    _copy_rows(work.left, work.gpu_left, work.free, work.gpu_free, rows)
-
-
-@inlined
-def _keep_places(work: RuleWork, rows: int) -> None:
-    """Let the pods that were placed on the first `rows` have their places."""
-    _copy_rows(work.free, work.gpu_free, work.left, work.gpu_left, rows)
 
 
 @inlined
@@ -584,7 +565,7 @@ def _move(ref: RuleReference, rows: int, ready: int, first: Number, second: Numb
     _leave_out(work, rows, ready, first, second)
     if _place(ref, rows, work.packed, pods):
         return False
-    _keep_places(work, ready)
+    keep_places(work, ready)
     return True
 
 
@@ -605,7 +586,7 @@ def _pods_of(own: Seen, work: RuleWork, first: Number, second: Number) -> int:
 @inlined
 def _leave_out(work: RuleWork, rows: int, ready: int, first: Number, second: Number) -> None:
     """Begin to place pods on the nodes that are ready, without one or two of them."""
-    _begin_to_place(work, rows)
+    begin_to_place(work, rows)
     for row in range(rows):
         if row >= ready or work.numbers[row] == first or work.numbers[row] == second:
             for r in range(work.free.shape[1]):

@@ -76,32 +76,6 @@ class FreeCapacity:
             self._placed = Placed(self.seen, Wishes.known(self.seen).rules)
         return self._placed
 
-    @classmethod
-    def of(cls, seen: Observed, catalogue: Catalogue, consolidatable: Collection[str]) -> "FreeCapacity":
-        """Measure the nodes that stay; `consolidatable` names those that running pods may be moved to."""
-        nodes = sorted(
-            (node for node in seen.nodes.values() if not node.deleting),
-            key=lambda node: (node.initialized_s is None, node.name),
-        )
-        free = np.zeros((len(nodes), len(catalogue.resources)), dtype=np.int64)
-        for node_index, node in enumerate(nodes):
-            free[node_index] = catalogue.room[catalogue.numbers[node.type.name]]
-            for pod in seen.pods_on(node.name).values():
-                free[node_index] -= catalogue.request(pod)
-        gpu_free = np.zeros((len(nodes), max((node.type.gpu_count for node in nodes), default=0)), dtype=np.int64)
-        for node_index, node in enumerate(nodes if gpu_free.size else ()):
-            left = seen.gpu_free.get(node.name)
-            gpu_free[node_index, : node.type.gpu_count] = DEVICE_MILLI if left is None else left
-        return cls(
-            nodes,
-            free,
-            np.array([node.name in consolidatable for node in nodes], dtype=np.bool_),
-            np.array([node.initialized_s is not None for node in nodes], dtype=np.bool_),
-            {node.name: node_index for node_index, node in enumerate(nodes)},
-            gpu_free,
-            seen,
-        )
-
     def devices_fit(self, gpu_free: IntArray, gpu: GpuRequest) -> BoolArray:
         """Return [N], which nodes have devices for a request, of one of its models, where so much is left."""
         fits = devices_fit(gpu_free, np.array([node.type.gpu_count for node in self.nodes], dtype=np.int64), gpu)

@@ -264,6 +264,27 @@ WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
 """Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, J devices of a node."""
 
 
+@inlined
+def _copy_rows(left: Array, gpu_left: Array, free: Array, gpu_free: Array, rows: int) -> None:
+    """Write what the first `rows` have free over what is left of them."""
+    for row in range(rows):
+        for r in range(free.shape[1]):
+            left[row, r] = free[row, r]
+        copy_devices(gpu_left, row, gpu_free, row)
+
+
+@inlined
+def begin_to_place(work: RuleWork, rows: int) -> None:
+    """Begin to place pods on the first `rows`."""
+    _copy_rows(work.left, work.gpu_left, work.free, work.gpu_free, rows)
+
+
+@inlined
+def keep_places(work: RuleWork, rows: int) -> None:
+    """Let the pods that were placed on the first `rows` have their places."""
+    _copy_rows(work.free, work.gpu_free, work.left, work.gpu_left, rows)
+
+
 @outlined
 def measure_free(ref: RuleReference) -> tuple[int, int]:
     """Measure the nodes that are not on their way out, those that are ready first and then by name.

@@ -10,7 +10,7 @@ from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, parse_catalogue, written_catalogue
 from aaml.nodes.fluid import Fluid
-from aaml.nodes.packing import FreeCapacity, pack
+from aaml.nodes.packing import pack
 from aaml.nodes.ports import Observed, OwnedNode
 from aaml.nodes.settings import ClusterAutoscalerSettings, NodeTimes
 from aaml.optimum.clairvoyant import offline_bill
@@ -21,6 +21,7 @@ from aaml.sim.bill import BILL_TASKS
 from aaml.sim.cluster import SimCluster
 from support import make
 from support.make import GIB
+from support.nodes_to_buy import measured
 
 
 def kind(name, gpus, price, model="T4", cores=8):
@@ -38,7 +39,7 @@ def pod(name, milli, count=1, models=(), cores=1.0, **more):
 
 def bought(*pods, seen=None):
     """Return the cheapest type of each claim, and the nodes that were used."""
-    capacity = FreeCapacity.of(seen or Observed(0.0), TYPES, ())
+    capacity = measured(seen or Observed(0.0), TYPES)
     packed = pack(TYPES, capacity, pods)
     names = [min((TYPES.types[t] for t in claim.fits.nonzero()[0]), key=lambda each: each.cheapest.price).name
              for claim in packed.claims]  # fmt: skip

@@ -4,10 +4,10 @@ import pytest
 
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.packing import FreeCapacity, pack, types_of
+from aaml.nodes.packing import pack, types_of
 from aaml.nodes.ports import Provision
 from aaml.nodes.settings import KarpenterSettings
-from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, pod
+from support.nodes_to_buy import CATALOGUE, LARGE, MEDIUM, SMALL, Moment, kind, measured, pod
 
 
 def karpenter(catalogue=CATALOGUE, **settings):
@@ -67,9 +67,7 @@ def test_a_batch_takes_longer_where_that_is_set():
 )
 def test_pods_are_packed_the_largest_first(pods, claims):
     moment = Moment().waits(*(pod(f"p{number}", cores) for number, cores in enumerate(pods)))
-    packed = pack(
-        CATALOGUE, FreeCapacity.of(moment.seen, CATALOGUE, ()), [each.pod for each in moment.seen.waiting.values()]
-    )
+    packed = pack(CATALOGUE, measured(moment.seen, CATALOGUE), [each.pod for each in moment.seen.waiting.values()])
     assert [[kind.name for kind in types_of(CATALOGUE, claim)] for claim in packed.claims] == claims
 
 
@@ -78,7 +76,7 @@ def test_a_pod_goes_to_the_claim_with_the_fewest_pods_that_has_room():
     # the next 2 to the second, which has fewer by then.
     moment = Moment()
     pods = [pod("a", 6), pod("b", 5), pod("c", 2), pod("d", 2)]
-    packed = pack(CATALOGUE, FreeCapacity.of(moment.seen, CATALOGUE, ()), pods)
+    packed = pack(CATALOGUE, measured(moment.seen, CATALOGUE), pods)
     assert sorted(claim.request[0] for claim in packed.claims) == [7000, 8000]
     assert [claim.pods for claim in packed.claims] == [2, 2]
 
@@ -86,13 +84,13 @@ def test_a_pod_goes_to_the_claim_with_the_fewest_pods_that_has_room():
 def test_memory_counts_as_cpu_does():
     lean, fat = kind("lean", 4, 1.0, gib=4), kind("fat", 4, 1.5, gib=32)
     catalogue = Catalogue((fat, lean))
-    packed = pack(catalogue, FreeCapacity.of(Moment().seen, catalogue, ()), [pod("a", 1, gib=3), pod("b", 1, gib=3)])
+    packed = pack(catalogue, measured(Moment().seen, catalogue), [pod("a", 1, gib=3), pod("b", 1, gib=3)])
     assert [each.name for each in types_of(catalogue, packed.claims[0])] == ["fat"]
 
 
 def test_nodes_that_are_there_are_filled_first_ready_ones_before_others_by_name():
     moment = Moment().node("a", SMALL, ready=False).node("c", SMALL).node("b", SMALL, [pod("x", 1.5)])
-    packed = pack(CATALOGUE, FreeCapacity.of(moment.seen, CATALOGUE, ()), [pod("p", 1), pod("q", 1), pod("r", 1)])
+    packed = pack(CATALOGUE, measured(moment.seen, CATALOGUE), [pod("p", 1), pod("q", 1), pod("r", 1)])
     assert packed.used == ("c", "a"), "b has half a core left; c takes two, the node in the making one"
     assert not packed.claims
 
@@ -115,7 +113,7 @@ def test_nodes_on_their_way_out_are_replaced_for_pods_that_leave_before_they_end
 
 def test_a_node_selector_narrows_the_types():
     packed = pack(
-        CATALOGUE, FreeCapacity.of(Moment().seen, CATALOGUE, ()),
+        CATALOGUE, measured(Moment().seen, CATALOGUE),
         [pod("p", 1, node_selector={"node.kubernetes.io/instance-type": "medium"}), pod("q", 1)],
     )  # fmt: skip
     assert [[each.name for each in types_of(CATALOGUE, claim)] for claim in packed.claims] == [["medium"]]

@@ -24,7 +24,7 @@ from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
 from aaml.nodes.karpenter import Karpenter
-from aaml.nodes.packing import FreeCapacity, pack, types_of
+from aaml.nodes.packing import pack, types_of
 from aaml.nodes.requirements import Values, only, required
 from aaml.nodes.rules import Rule, Rules
 from aaml.nodes.settings import ClusterAutoscalerSettings, KarpenterSettings, NodeTimes
@@ -32,7 +32,7 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
 from aaml.sim.supply import NodeSupply
-from support.nodes_to_buy import Moment, kind, pod
+from support.nodes_to_buy import Moment, kind, measured, pod
 
 
 def sold(name, cores, **prices):
@@ -68,7 +68,7 @@ def near(key):
 def buys(*pods, moment=None):
     """Return (type, zone, pods) of each node that is launched for pods that wait."""
     seen = (moment or Moment()).waits(*pods).seen
-    packed = pack(TYPES, FreeCapacity.of(seen, TYPES, ()), [each.pod for each in seen.waiting.values()])
+    packed = pack(TYPES, measured(seen, TYPES), [each.pod for each in seen.waiting.values()])
     found = []
     for claim in packed.claims:
         first = types_of(TYPES, claim)[0]
@@ -232,6 +232,6 @@ def test_rules_know_pods_that_come_later_and_the_labels_that_namespaces_have_now
 
 def test_a_packing_ends_where_more_nodes_are_needed_than_may_be_bought():
     seen = Moment().waits(web("p", 6.0, spread=spread(ZONE_LABEL)), web("q", 6.0), pod("r", 6.0)).seen
-    packed = pack(TYPES, FreeCapacity.of(seen, TYPES, ()), [each.pod for each in seen.waiting.values()], most_claims=1)
+    packed = pack(TYPES, measured(seen, TYPES), [each.pod for each in seen.waiting.values()], most_claims=1)
     assert packed.failed
     assert len(packed.claims) == 2, "the third pod is not tried"
