@@ -32,7 +32,7 @@ LONGEST = {  # files that take a minute and more
     "unit/training/test_sweep.py", "unit/tuning/test_tune_nodes.py",
 }  # fmt: skip
 LONG_AS = 10  # others
-APART = {  # long files whose tests share nothing, nor compile much: they come last, and keep all workers busy to the end
+APART = {  # long files whose tests share nothing and compile little: they come last, and keep all workers busy
     "unit/episodes/test_batch.py", "unit/evaluation/test_evaluate.py", "unit/learning/test_group_rollouts.py",
 }  # fmt: skip
 
