@@ -377,8 +377,9 @@ class NodeController:
             self._paid.popleft()
         self._metrics.second.set(sum(price for _, price in self._paid) / _HOUR_S)
         self._metrics.lead.set(self._autoscaler.lead_s)
-        running = sum(len(seen.pods_on(name)) for name in seen.nodes)
-        self._metrics.eviction.set(self._autoscaler.eviction_dollars(running))
+        counts = [(len(seen.pods_on(name)), node.deleting) for name, node in seen.nodes.items()]
+        leaving = sum(pods for pods, deleting in counts if deleting)
+        self._metrics.eviction.set(self._autoscaler.eviction_dollars(sum(pods for pods, _ in counts), leaving))
 
     def _count_served(self, seen: Observed) -> None:
         """Count the pods that got a node since the last look, and those that were evicted."""

@@ -138,11 +138,14 @@ class OwnedNodes:
         seen = Observed(now_s, sold_out=self._types.look(now_s))
         pods: dict[str, dict[str, Pod]] = {}
         released_s: dict[str, float] = {}
+        ours, leaving = dict[str, Pod](), set[str]()  # pods of all our nodes, whatever state these are in
         self._troubles.begin(now_s)
         self._selected = self._asked_for()
         for claim in self.mine:
             node = self._owned(claim, now_s)
             there = self.pods_of(claim)
+            ours |= there
+            leaving |= there.keys() if self._is_going(claim) else set()
             released_s |= {uid: self._released_s(pod) for uid, pod in there.items() if pod.do_not_disrupt}
             if node is None:
                 continue
@@ -167,7 +170,7 @@ class OwnedNodes:
         if placed != self._placed:
             self._placed, self._changed_s = placed, now_s
         seen.changed_s = self._changed_s
-        self.served.look(seen, [name for name, node in seen.nodes.items() if node.deleting])
+        self.served.look(seen, ours, leaving)
         self._tell_troubles(seen)
         self._forget()
         return seen

@@ -1,6 +1,6 @@
 """Served: how long pods waited for nodes of ours, and how many were evicted: what a promise is measured by."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import exp
 
 from aaml.cluster.objects import Pod
@@ -15,29 +15,29 @@ class Served:
 
     A pod counts when it is first seen on a node of ours; one that was there at the first look is unknown. It has waited
     from its creation until its kubelet has begun to start it, or until it was seen. `speed`: as for `OwnedNodes`.
-    `evictions`: how many the last look found. What is written as `evicted` and `pod_hours` forgets
-    what was days ago.
+    `evictions`: how many the last look found. What is written as `evicted` and `pod_hours` forgets what was days ago.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
         self.evictions = 0
         self._evicted = self._pod_hours = 0.0
-        self._speed, self._known, self._stopping = speed, frozenset[str](), frozenset[str]()
+        self._speed, self._known, self._leaving = speed, frozenset[str](), frozenset[str]()
         self._looked_s: float | None = None
 
-    def look(self, seen: Observed, draining: Collection[str]) -> None:
-        """Write into `seen` what has happened since the last look. `draining`: names of nodes that are drained."""
-        there = {uid: pod for mine in seen.pods.values() for uid, pod in mine.items()}
+    def look(self, seen: Observed, there: Mapping[str, Pod], leaving: Collection[str]) -> None:
+        """Write into `seen` what has happened since the last look.
+
+        `there`: by uid the pods of all nodes of ours. `leaving`: uids of those whose node is drained: once they are
+        gone they count as evicted.
+        """
         if self._looked_s is not None:
             seconds = max(seen.now_s - self._looked_s, 0.0)
             fades = exp(-seconds / _DAY_S)
-            evicted = {uid for name in draining for uid in seen.pods_on(name) if uid in seen.stopping}
-            self.evictions = len(evicted - self._stopping)
-            self._stopping = frozenset(evicted)
+            self.evictions = len(self._leaving - there.keys())
             self._evicted = self._evicted * fades + self.evictions
             self._pod_hours = self._pod_hours * fades + len(self._known) * seconds / _HOUR_S
             seen.served = [(self._waited_s(there[uid], seen.now_s), -1.0) for uid in there.keys() - self._known]
-        self._looked_s, self._known = seen.now_s, frozenset(there)
+        self._looked_s, self._known, self._leaving = seen.now_s, frozenset(there), frozenset(leaving)
         seen.evicted, seen.pod_hours = self._evicted, self._pod_hours
 
     def _waited_s(self, pod: Pod, now_s: float) -> float:

@@ -64,9 +64,12 @@ class LearnedNodes:
         """How long before the promised second of a pod a node is provisioned: it moves with what pods have waited."""
         return float(self._at["launch_s"] + self._at["lead_s"])
 
-    def eviction_dollars(self, pods: int) -> float:
-        """Return what evicting one of so many running pods counts now: it moves with how many were evicted."""
-        return float(rules.eviction_dollars(self._at, self._terms, pods))
+    def eviction_dollars(self, pods: int, leaving: int = 0) -> float:
+        """Return what evicting one of so many pods counts now, with so many on nodes on their way out.
+
+        It moves with how many were evicted.
+        """
+        return float(rules.eviction_dollars(self._at, self._terms, pods, leaving))
 
     @property
     def next_s(self) -> float:

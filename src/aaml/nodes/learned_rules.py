@@ -78,16 +78,35 @@ def came(at: Record, seconds: float) -> None:
 
 
 @inlined
-def allowed_evictions(at: Record, terms: Record) -> float:
-    """Return how many pods may be evicted now by what was promised."""
+def _on_nodes(own: Seen) -> tuple[int, int]:
+    """Return how many pods are on nodes, and how many of them on nodes on their way out."""
+    pods, leaving = 0, 0
+    for i in range(own.at.alive):
+        number = own.nodes[NODE.alive, i]
+        pods += own.nodes[NODE.pods, number]
+        leaving += own.nodes[NODE.pods, number] if own.nodes[NODE.deleting, number] else 0
+    return pods, leaving
+
+
+@inlined
+def _allowed_evictions(own: Seen) -> float:
+    """Return how many more pods may be evicted by what was promised, after those of nodes on their way out."""
+    return _allowed(own.at, own.terms, _on_nodes(own)[1])
+
+
+@inlined
+def _allowed(at: Record, terms: Record, leaving: int) -> float:
     promised = terms.evictions_per_pod_hour
-    return promised * at.pod_hours - at.evicted if promised >= 0.0 else np.inf
+    return promised * at.pod_hours - at.evicted - leaving if promised >= 0.0 else np.inf
 
 
 @without_refcount
-def eviction_dollars(at: Record, terms: Record, pods: int) -> float:
-    """Return what moving one of so many pods counts: the more, the less of what was promised is left to spare."""
-    allowed = allowed_evictions(at, terms)
+def eviction_dollars(at: Record, terms: Record, pods: int, leaving: int) -> float:
+    """Return what moving a pod counts, where so many are on nodes, and so many on nodes on their way out.
+
+    It is the more, the less of what was promised is left to spare.
+    """
+    allowed = _allowed(at, terms, leaving)
     if allowed == np.inf:
         return terms.eviction_dollars
     usual = terms.evictions_per_pod_hour * pods * _EVICTIONS_H
@@ -545,7 +564,7 @@ def _can_go(ref: RuleReference, first: Number, second: Number) -> bool:
         if kept_pods(own, number) > 0 or blocked_pods(own, number) > 0:
             return False
         evicted += own.nodes[NODE.pods, number]
-    if evicted > allowed_evictions(own.at, own.terms):
+    if evicted > _allowed_evictions(own):
         return False
     rows, ready, _, missing = _measured(ref)
     return missing == 0 and _move(ref, rows, ready, first, second)
@@ -601,7 +620,7 @@ def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
     for i in range(at.alive):
         going += own.nodes[NODE.deleting, own.nodes[NODE.alive, i]]
     allowed = math.ceil(own.terms.most_at_once * at.alive) - going
-    evictions = allowed_evictions(at, own.terms)
+    evictions = _allowed_evictions(own)
     for i in range(_candidates(ref, hours)):
         if at.planned >= allowed:
             break
@@ -630,10 +649,9 @@ def _candidates(ref: RuleReference, hours: float) -> int:
     `work.weights` are what moving their pods counts. Returns how many there are.
     """
     own, work = referent(ref)
-    at, count, pods = own.at, 0, 0
-    for i in range(at.alive):
-        pods += own.nodes[NODE.pods, own.nodes[NODE.alive, i]]
-    eviction, allowed = eviction_dollars(at, own.terms, pods), allowed_evictions(at, own.terms)
+    at, count = own.at, 0
+    pods, leaving = _on_nodes(own)
+    eviction, allowed = eviction_dollars(at, own.terms, pods, leaving), _allowed(at, own.terms, leaving)
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
         if own.nodes[NODE.pods, number] > allowed:

@@ -86,6 +86,14 @@ def test_no_more_pods_are_evicted_than_was_promised():
     assert drains(None, 1000, 1.0) == [Delete(("a",))]
 
 
+def test_pods_of_nodes_on_their_way_out_count_as_evicted():
+    moment = Moment(1000.0).node("gone", SMALL, [pod("g1", 0.5), pod("g2", 0.5)], deleting=True)
+    moment.node("a", SMALL, [pod("a1", 0.5), pod("a2", 0.5)]).node("b", LARGE, [pod(f"b{at}", 0.5) for at in range(5)])
+    for evicted, orders in ((46.0, [Delete(("a",))]), (47.0, [])):
+        moment.seen.evicted, moment.seen.pod_hours = evicted, 100.0
+        assert list(learned(1000.0, evictions_per_pod_hour=0.5).act(moment.at(1000.0))) == orders
+
+
 def test_an_eviction_counts_the_more_the_less_of_the_promise_is_left():
     buyer, moment = learned(evictions_per_pod_hour=3.0), Moment(1000.0)
 
@@ -121,20 +129,26 @@ def test_over_episodes_the_promise_is_kept(seconds):
 
 
 def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
-    served, moment = Served(speed=2.0), Moment(2000.0)
-    moment.node("a", SMALL, [pod("old")]).node("b", SMALL, [pod("c", created_s=990.0)])
-    served.look(moment.seen, [])
-    assert (moment.seen.served, moment.seen.evicted, moment.seen.pod_hours) == ([], 0.0, 0.0), "none is known"
-    moment.node("a", SMALL, [pod("old"), pod("a1", created_s=990.0, started_s=1010.0), pod("a2", created_s=1020.0)])
-    served.look(moment.at(2072.0), [])
-    assert sorted(moment.seen.served) == [(32.0, -1.0), (40.0, -1.0)]
-    assert moment.seen.pod_hours == pytest.approx(2 * 72.0 / 3600.0, rel=1e-3)
-    moment.seen.stopping = {"a1", "c"}
+    served, seen, there = Served(speed=2.0), Moment(2000.0).seen, {"old": pod("old"), "c": pod("c", created_s=990.0)}
+
+    def look(at_s, *leaving):
+        seen.now_s = at_s
+        served.look(seen, there, set(leaving))
+
+    look(2000.0)
+    assert (seen.served, seen.evicted, seen.pod_hours) == ([], 0.0, 0.0), "none is known"
+    there |= {"a1": pod("a1", created_s=990.0, started_s=1010.0), "a2": pod("a2", created_s=1020.0)}
+    look(2072.0)
+    assert sorted(seen.served) == [(32.0, -1.0), (40.0, -1.0)]
+    assert seen.pod_hours == pytest.approx(2 * 72.0 / 3600.0, rel=1e-3)
+    look(2072.0, "a1")
+    assert (seen.served, seen.evicted) == ([], 0.0), "a pod counts once, and a1 is still there"
+    del there["a1"], there["c"]
     for _ in range(2):
-        served.look(moment.seen, ["a"])
-        assert moment.seen.evicted == 1.0, "c ends for another reason, and a1 is evicted once"
-    served.look(moment.at(2072.0 + 24 * 3600.0), ["a"])
-    assert moment.seen.evicted == pytest.approx(1 / 2.718281828)
+        look(2072.0)
+        assert seen.evicted == 1.0, "c ended by itself, and a1 was evicted once"
+    look(2072.0 + 24 * 3600.0)
+    assert seen.evicted == pytest.approx(1 / 2.718281828)
 
 
 def test_nothing_is_promised_unless_it_is_said():
