@@ -91,11 +91,11 @@ def _on_nodes(own: Seen) -> tuple[int, int]:
 @inlined
 def _allowed_evictions(own: Seen) -> float:
     """Return how many more pods may be evicted by what was promised, after those of nodes on their way out."""
-    return _allowed(own.at, own.terms, _on_nodes(own)[1])
+    return _evictions_left(own.at, own.terms, _on_nodes(own)[1])
 
 
 @inlined
-def _allowed(at: Record, terms: Record, leaving: int) -> float:
+def _evictions_left(at: Record, terms: Record, leaving: int) -> float:
     promised = terms.evictions_per_pod_hour
     return promised * at.pod_hours - at.evicted - leaving if promised >= 0.0 else np.inf
 
@@ -106,7 +106,7 @@ def eviction_dollars(at: Record, terms: Record, pods: int, leaving: int) -> floa
 
     It is the more, the less of what was promised is left to spare.
     """
-    allowed = _allowed(at, terms, leaving)
+    allowed = _evictions_left(at, terms, leaving)
     if allowed == np.inf:
         return terms.eviction_dollars
     usual = terms.evictions_per_pod_hour * pods * _EVICTIONS_H
@@ -651,7 +651,7 @@ def _candidates(ref: RuleReference, hours: float) -> int:
     own, work = referent(ref)
     at, count = own.at, 0
     pods, leaving = _on_nodes(own)
-    eviction, allowed = eviction_dollars(at, own.terms, pods, leaving), _allowed(at, own.terms, leaving)
+    eviction, allowed = eviction_dollars(at, own.terms, pods, leaving), _evictions_left(at, own.terms, leaving)
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
         if own.nodes[NODE.pods, number] > allowed:
