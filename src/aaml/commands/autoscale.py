@@ -133,6 +133,7 @@ def _decide(
     from aaml.live.node_controller import MoveLimits, NodeController, Order
     from aaml.live.node_pools import active
     from aaml.live.owned_nodes import OwnedNodes
+    from aaml.live.promise import ANNOTATION
 
     def tell(order: Order) -> None:
         print(time.strftime("%H:%M:%S"), order, flush=True)
@@ -152,6 +153,7 @@ def _decide(
         )  # fmt: skip
         doing = "provisions and terminates nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)
+        replica.tell(ANNOTATION, lambda: controller.promise)
         replica.set_ready()
         controller.run(lambda: stop.is_set() or not replica.holds_lease, replica.on_turn)
 

@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +21,8 @@ from aaml import threads
 from aaml.kube.transport import CONFLICT, NOT_FOUND, ApiError, Transport, Unreachable
 
 log = logging.getLogger(__name__)
+
+_HELD_S = 60.0  # after its renewal a lease counts as nobody's for who only looks, whatever its duration
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,49 @@ class _Lease(msgspec.Struct):
     spec: _Spec | None = None
 
 
+def annotation_of(transport: Transport, annotation: str, *, name: str, namespace: str = "kube-system") -> str:
+    """Return an annotation of a lease that somebody holds, "" where there is none, or none that may be read."""
+    try:
+        body = transport.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
+        lease = msgspec.json.decode(body, type=_Lease)
+    except (ApiError, Unreachable, msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return _annotations(lease).get(annotation, "") if lease.spec is not None and _is_held(lease.spec) else ""
+
+
+def _annotations(lease: _Lease) -> Mapping[str, str]:
+    return lease.metadata.get("annotations") or {}
+
+
+def _is_held(spec: _Spec) -> bool:
+    """Whether a lease has a holder that renewed it within the minute, by the clock of this machine."""
+    try:
+        renewed = datetime.fromisoformat(spec.renewed or "")
+    except ValueError:
+        return False
+    return bool(spec.holder) and abs((datetime.now(UTC) - renewed).total_seconds()) < _HELD_S
+
+
+def _nothing() -> str:
+    return ""
+
+
 def process_prefix(pid: int) -> str:
     """Return how the identities of this machine's process `pid` begin."""
     return f"{socket.gethostname()}_{pid}_"
 
 
 class LeaderLease:
-    """One candidate. `acquire` waits for the lease; then a thread renews it and calls `on_lost` when that fails."""
+    """One candidate. `acquire` waits for the lease; then a thread renews it and calls `on_lost` when that fails.
+
+    While this candidate leads, the lease has the annotation `annotation` with what `tell` returns at each renewal,
+    none where that is "".
+    """
 
     def __init__(self, transport: Transport, identity: str, options: LeaseOptions | None = None) -> None:
         self._transport, self.identity = transport, identity
         self.options = options or LeaseOptions()
+        self.annotation, self.tell = "", _nothing
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.options.namespace}/leases"
         self._seen: tuple[str, str] | None = None  # holder and renewal as last read
         self._seen_s = 0.0
@@ -181,10 +215,12 @@ class LeaderLease:
         spec, now = lease.spec or _Spec(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         changes = (spec.holder or "") != holder
         term_s = max(1, round(duration_s if duration_s is not None else self.options.duration_s))
+        text = self.tell() if holder else ""
+        kept = {key: value for key, value in _annotations(lease).items() if key != self.annotation}
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": lease.metadata,
+            "metadata": lease.metadata | {"annotations": kept | ({self.annotation: text} if text else {})},
             "spec": {
                 "holderIdentity": holder,
                 "leaseDurationSeconds": term_s,

@@ -96,6 +96,11 @@ PREEMPT: Rights = (
     *_rights("list watch", "poddisruptionbudgets", group="policy", without=_NO_PREEMPTION),
 )
 LEASE: Rights = _rights("get update", "leases", group="coordination.k8s.io")
+PROMISE: Rights = tuple(
+    replace(each, namespace="kube-system", name="aaml-autoscale", without="what nodes promise is not shown")
+    for each in _rights("get", "leases", group="coordination.k8s.io")
+)
+"""Reading what `aaml autoscale` promises: `aaml cluster top`, `lab`."""
 SIMULATE: Rights = (
     *LOOK,
     *_rights("create deletecollection", "deployments", group="apps"),

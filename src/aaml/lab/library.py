@@ -224,10 +224,11 @@ class Library:
 
         Rows are the pod, since when in seconds, how often it was tried (0: not known), who is to place it, and why it
         has no node. In a run these are the pods that were tried already, and the first few have their reasons.
+        `promise` is a line about what a live cluster's learned nodes promise, "" where they promise nothing.
         """
         if (live := self.watched) is not None:
             rows = [[each.pod, each.since_unix_s - live.began_unix_s, 0, *each[2:]] for each in live.waiting]
-            return {"pending": live.pending, "pods": rows[:_NAMED]}
+            return {"pending": live.pending, "pods": rows[:_NAMED], "promise": live.promise}
         if not math.isfinite(at_s):
             raise bad_value("at", at_s, "a time in seconds")
         replay = self._begun(playback)
@@ -250,7 +251,7 @@ class Library:
             ]
             for place, (pod, (since_s, tries, record)) in enumerate([*left.items()][:_NAMED])
         ]
-        return {"pending": len(left), "pods": rows}
+        return {"pending": len(left), "pods": rows, "promise": ""}
 
     def _why(self, playback: Playback, record: AttemptRecord) -> str:
         """Return why a pod was left without a node, in kube-scheduler's words."""

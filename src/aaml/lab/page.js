@@ -258,6 +258,8 @@ async function nameWaiting() {  // which pods have no node at this moment, and w
   try {
     const said = await ask("waiting", { playback: S.playback.a.key }, { at: now() }), live = AAML.episodes[S.episode].live;
     if (turn !== S.turn) return;
+    $("promise").hidden = !said.promise;
+    $("promise").textContent = said.promise;
     box.hidden = said.pods.length === 0;
     const of = said.pods.length < said.pending ? `, ${said.pods.length} of ${said.pending}` : "";
     box.querySelector("h2").textContent = (live ? "Pods that wait now" : `Pods that wait, under ${$("policy_a").value}`) + of;

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from aaml.cluster.objects import Pod
 from aaml.insight.replay import Replay
 from aaml.kube.watcher import ClusterWatch
+from aaml.live.promise import LatestPromise
 from aaml.threads import Background
 
 CLUSTER = "the cluster"
@@ -30,7 +31,8 @@ class ClusterReplay:
     """The replay of a live cluster, made by a watch that may only list and watch nodes and pods.
 
     It is bounded: of more than `kept` moves, attempts or counts the older half is dropped, and `from_s` is where it
-    begins then. `waiting` are the pods that have no node now, those that wait longest first.
+    begins then. `waiting` are the pods that have no node now, those that wait longest first. `promise` is a line about
+    what learned nodes promise, "" where they promise nothing.
     """
 
     def __init__(self, kubeconfig: Path | None, kept: int = _KEPT) -> None:
@@ -41,6 +43,8 @@ class ClusterReplay:
         self.replay = Replay(self._watch.state, self.now_s, CLUSTER)
         self.from_s = 0.0
         self.waiting: tuple[WaitingPod, ...] = ()
+        self.promise = ""
+        self._promise = LatestPromise(self._watch.transport)
         self._watch.state.observe(self._moved)
         self._stop = threading.Event()
         self._following = Background(self._follow, "lab-watch")
@@ -68,6 +72,7 @@ class ClusterReplay:
     def _follow(self) -> None:
         while not self._stop.is_set():
             self._name_waiting()
+            self.promise = self._promise.text()
             self._forget()
             self._watch.pump(_TURN_S)
 

@@ -22,6 +22,7 @@ from aaml.live.node_claims import is_ours, new_claim
 from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
+from aaml.live.promise import PromiseMeter
 from aaml.live.purchases import SETTLED_S, Purchases
 from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.nodes.catalogue import InstanceType, price_of
@@ -94,6 +95,9 @@ class NodeController:
         self._metrics.most_nodes.set(limits.most_nodes)
         for name, value in policy.promised.items():
             self._metrics.promised.labels(name).set(value)
+        self._promise = PromiseMeter(policy)
+        self.promise = ""
+        """What is promised, kept and paid (`PromiseState`) as JSON, "" where nothing is promised."""
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
@@ -375,20 +379,23 @@ class NodeController:
         self._metrics.waiting.set(len(seen.waiting))
         while self._paid and self._paid[0][0] <= seen.now_s - _HOUR_S:
             self._paid.popleft()
-        self._metrics.second.set(sum(price for _, price in self._paid) / _HOUR_S)
+        second = sum(price for _, price in self._paid) / _HOUR_S
+        self._metrics.second.set(second)
         self._metrics.lead.set(self._autoscaler.lead_s)
         counts = [(len(seen.pods_on(name)), node.deleting) for name, node in seen.nodes.items()]
         leaving = sum(pods for pods, deleting in counts if deleting)
-        self._metrics.eviction.set(self._autoscaler.eviction_dollars(sum(pods for pods, _ in counts), leaving))
+        eviction = self._autoscaler.eviction_dollars(sum(pods for pods, _ in counts), leaving)
+        self._metrics.eviction.set(eviction)
+        self.promise = self._promise.state(
+            evicted=seen.evicted, pod_hours=seen.pod_hours, second_dollars_per_hour=second, eviction_dollars=eviction
+        ).to_json()
 
     def _count_served(self, seen: Observed) -> None:
         """Count the pods that got a node since the last look, and those that were evicted."""
-        most_s = self._policy.wait_p99_s
         for waited_s, _ in seen.served:
             self._metrics.served.inc()
             self._metrics.waited.inc(waited_s)
-            if most_s is not None and waited_s > most_s:
-                self._metrics.late.inc()
+            self._metrics.late.inc(self._promise.serve(waited_s))
         self._metrics.evicted.inc(self._nodes.served.evictions)
 
 

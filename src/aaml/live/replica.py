@@ -57,6 +57,11 @@ class Replica:
         """Whether this process may write. Check before each write: a process that was suspended may have lost it."""
         return self._lease is None or self._lease.holds
 
+    def tell(self, annotation: str, text: Callable[[], str]) -> None:
+        """Let the lease have an annotation with what `text` returns at each renewal."""
+        if self._lease is not None:
+            self._lease.annotation, self._lease.tell = annotation, text
+
     def set_ready(self) -> None:
         """Nothing is missing any more: the readiness probe succeeds."""
         self._awaits = ""

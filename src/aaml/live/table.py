@@ -15,6 +15,7 @@ from rich.console import Console
 from aaml.cluster.objects import Node
 from aaml.extras import lazily
 from aaml.kube.watcher import ClusterWatch
+from aaml.live.promise import LatestPromise
 from aaml.live.settings import Folders
 from aaml.nodes.prices import PriceList
 from aaml.telemetry.run_tail import IN_PROCESS, RunTail, newest_log
@@ -141,10 +142,11 @@ class _Watched:
         self._watch = ClusterWatch.connect(kubeconfig, connections=2)
         self._model = TopModel(self._watch.transport.server, price)
         self._model.watch(self._watch.state)
+        self._promise = LatestPromise(self._watch.transport)
 
     def look(self, use: "Callable[[TopModel, ClusterState], T]") -> T:
         """Return what `use` makes of the cluster as it is now."""
-        self._model.pending = self._watch.pending
+        self._model.pending, self._model.promise = self._watch.pending, self._promise.text()
         return use(self._model, self._watch.state)
 
     def wait(self, seconds: float, ended: Callable[[], bool]) -> bool:

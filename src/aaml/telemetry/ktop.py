@@ -257,7 +257,7 @@ class Ktop(App[None]):
         self.query_one("#head", Static).update(
             f"{now.title}   {shown}   {now.pending} pending   {now.placed} placed meanwhile   "
             f"{now.per_s:.1f} placed/s   variance of CPU use {now.cpu_variance:.2g}{_dollars(now)}\n"
-            f"{_totals(now, gpus)}"
+            f"{_totals(now, gpus)}" + (f"\n{now.promise}" if now.promise else "")
         )
         self.query_one("#decisions", Static).update("\n".join(["last decisions", *_decisions(now)]))
         self.query_one("#curves", Static).update("\n".join(_curves(now)))

@@ -58,6 +58,8 @@ class Snapshot:
     """Of the node that is looked into: name, phase, CPU in cores, memory in GiB, GPUs."""
     dollars_an_hour: float | None = None
     dollars_a_core_hour: float | None = None
+    promise: str = ""
+    """What learned nodes promise, how far it is kept, and what it costs."""
 
     @classmethod
     def take(cls, model: TopModel, state: ClusterState, run: RunTail | None = None, node: str = "") -> "Snapshot":
@@ -91,7 +93,7 @@ class Snapshot:
         return cls(
             model.title, model.pending, model.bound, model.rate.per_s(model.clock()), cpu_variance(state), lines,
             decisions or seen, {} if run is None else {name: list(each) for name, each in run.curves.items()}, inside,
-            *dollars(model, state),
+            *dollars(model, state), model.promise,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:

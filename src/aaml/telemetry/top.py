@@ -44,12 +44,14 @@ class TopModel:
     """What the table shows beside the state.
 
     `pending` is the number of pods that wait, `bound` that of placements since `watch`, and `recent` the latest of
-    these. `price(node)` returns dollars an hour, None where unknown. `clock` gives seconds.
+    these. `price(node)` returns dollars an hour, None where unknown. `promise` is a line about what learned nodes
+    promise. `clock` gives seconds.
     """
 
     title: str
     price: Callable[[Node], float | None] = lambda _node: None
     clock: Callable[[], float] = time.monotonic
+    promise: str = ""
     pending: int = 0
     bound: int = 0
     recent: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -145,6 +147,8 @@ def _head(model: TopModel, state: ClusterState, width: int) -> list[str]:
         *([] if core is None else [f"${core:.4f} for an hour of a requested core"]),
     ]
     lines = _wrapped(facts, width)
+    if model.promise:
+        lines += _wrapped(model.promise.split("; "), width)
     for resource in (CPU, MEMORY):
         column = state.resource_index[resource]
         offered = float(state.allocatable[node_indices, column].sum()) / _UNITS[resource]

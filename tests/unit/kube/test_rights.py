@@ -200,6 +200,7 @@ def words(asked: rights.Rights) -> str:
 
 PAGE = {
     "`cluster top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
+    "`cluster top`, `lab`: the Lease of `autoscale`": rights.PROMISE,
     "`autoscale`": rights.LOOK_AT_CLAIMS,
     "`autoscale --apply`, with its Lease": (*rights.PROVISION, *rights.LEASE),
     "`schedule --dry-run`, the shadow": rights.scheduling(dry_run=True),

@@ -3,6 +3,7 @@
 import time
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,6 +12,7 @@ from aaml.insight.replay import Replay
 from aaml.lab.library import Library, Playback
 from aaml.lab.server import create_app
 from aaml.lab.watched import CLUSTER, ClusterReplay
+from aaml.live.promise import PromiseState
 from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Decision
@@ -72,6 +74,12 @@ def test_a_live_cluster_names_what_waits_who_decided_and_the_time_of_day(api, tm
     api.on_list("/api/v1/nodes", listing(node("n1")))
     api.on_list("/api/v1/pods", listing(unplaced("huge", "0/1 nodes are available: 1 Insufficient cpu.")))
     api.on_watch("/api/v1/nodes", [HANG])
+    renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    api.on_list(
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/aaml-autoscale",
+        {"metadata": {"annotations": {"aaml.dev/promise": PromiseState(wait_p99_s=45.0).to_json()}},
+         "spec": {"holderIdentity": "someone", "renewTime": renewed}},
+    )  # fmt: skip
     placed = pod("web", 2, "n1")
     ends = pod("web", 3, "n1")
     ends["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -91,6 +99,7 @@ def test_a_live_cluster_names_what_waits_who_decided_and_the_time_of_day(api, tm
         ((name, since_s, _, by, why),) = waiting["pods"]
         assert (waiting["pending"], name, by) == (1, "default/huge", "default-scheduler")
         assert why == "0/1 nodes are available: 1 Insufficient cpu."
+        assert waiting["promise"].startswith("promise: 99% wait at most 45 s")
         assert since_s + status["began_unix_s"] == pytest.approx(1767225600.0), "midnight of the first of January 2026"
         window = {"playback": key, "start": 0, "end": library.watched.now_s(), "row": -1}
         assert client.get("/api/window", params=window).json()["pending"][-1] == 1, "though nobody tried it meanwhile"
