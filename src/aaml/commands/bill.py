@@ -3,7 +3,8 @@
 Reads nodes and pods, and writes nothing. Prices come from a file of instance types in the format of Karpenter's KWOK
 provider, else from the one that ships, and for a type that it does not list from the node's own label
 `eks-node-viewer/instance-price`. Types without a price are named and left out. A node's price is divided among its pods
-by what they request of CPU, memory and GPUs; the rest is idle.
+by what they request of CPU, memory and GPUs; the rest is idle. With --commitments, savings plans and reservations pay
+for nodes first. With --recorded it says what they have paid for on a recording's nodes, and what more would have saved.
 """
 
 import re
@@ -12,11 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.settings import Count, Positive, Settings
+
+if TYPE_CHECKING:
+    from aaml.nodes.commitments import Commitments
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -35,6 +40,10 @@ class Args(Settings):
     instance_types: Path | None = None
     """file with types and prices in the format of Karpenter's KWOK provider; without it nodes' labels and made-up types
     count"""
+    commitments: Path | None = None
+    """file with savings plans and reservations (kind: Commitments), paid whether they are used or not"""
+    recorded: Path | None = None
+    """folder of a trace: what the commitments have paid for there, in place of the cluster as it is now"""
     rows: Count = 15
     """owners with a line of their own"""
     every: Positive = 5.0
@@ -47,12 +56,16 @@ def run(args: Args) -> int:
     """Show the bill once, or until Ctrl-C."""
     import threading
 
+    if args.recorded is not None:
+        return _recorded(args, args.recorded)
+
     from aaml.kube.watcher import ClusterWatch
     from aaml.live.bill import Bill, follow
     from aaml.nodes.prices import PriceList
 
     since_s = _since(args.since, time.time())
     prices = PriceList.read(args.instance_types)
+    commitments = _commitments(args)
     stop = threading.Event()
 
     def show(bill: Bill) -> None:
@@ -62,8 +75,37 @@ def run(args: Args) -> int:
 
     with closing(ClusterWatch.connect(args.kubeconfig, connections=2)) as watch, ends_by(stop.set):
         every_s = args.every if args.watch else None
-        follow(watch, prices, show, since_s=since_s, every_s=every_s, stopped=stop.is_set)
+        follow(
+            watch, prices, show, since_s=since_s, commitments=commitments, every_s=every_s, stopped=stop.is_set
+        )  # fmt: skip
     return 0  # Ctrl-C is the way out of it
+
+
+def _commitments(args: Args) -> "Commitments | None":
+    """Return what was committed to. With a file of instance types each name is one of its types."""
+    from aaml.nodes.catalogue_file import read_types
+    from aaml.nodes.commitments import read_commitments
+
+    if args.commitments is None:
+        return None
+    known = () if args.instance_types is None else read_types(args.instance_types, every=True)
+    return read_commitments(args.commitments, (each.name for each in known))
+
+
+def _recorded(args: Args, folder: Path) -> int:
+    """Show what commitments have paid for on a recording's nodes."""
+    from aaml.evaluation.recorded_commitments import judge
+    from aaml.nodes.prices import PriceList
+    from aaml.workload.trace.trace import Trace
+
+    commitments = _commitments(args)
+    if commitments is None:
+        raise UserError("recorded: goes with --commitments FILE; what nodes cost without them, `aaml replay` says")
+    if args.watch:
+        raise UserError("watch: goes without --recorded; a recording does not change")
+    found = judge(Trace.read(folder), PriceList.read(args.instance_types), commitments)
+    print(found.to_json() if args.json else found.text())
+    return 0
 
 
 def _since(text: str, now_s: float) -> float:

@@ -3,6 +3,8 @@
 Nodes and pods are watched with read-only rights. A node costs its price from its creation on, as the API server tells
 it, until it is seen to be gone. A cloud bills from the purchase, which is some seconds earlier. A price counts from the
 look that sees it until a look sees another; the first one counts from the node's creation.
+
+Commitments are settled by the moment for what is paid now, and by the clock hour for what was spent.
 """
 
 import json
@@ -17,7 +19,9 @@ from aaml.cluster.objects import PRICE_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.kube.watcher import ClusterWatch
+from aaml.nodes.commitments import Commitments, Covered, Pool
 from aaml.nodes.prices import NO_TYPE, PriceList, capacity_type, kind
+from aaml.nodes.usage import Usage, pool_of
 from aaml.telemetry.tables import plain, table
 
 _HOUR_S = 3600.0
@@ -53,15 +57,52 @@ class OwnerLine:
     per_hour: float
 
 
+@dataclass(frozen=True, slots=True)
+class CommitmentLine:
+    """What is paid for a commitment, and how much of that nodes use; dollars an hour."""
+
+    name: str
+    per_hour: float
+    used_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommitmentsNow:
+    """What commitments pay for `now`, dollars an hour, and have paid for `since` the bill begins, dollars."""
+
+    now: Covered
+    since: Covered
+    lines: tuple[CommitmentLine, ...]
+
+    def text(self) -> list[str]:
+        """Return it as lines of text."""
+
+        def used(of: Covered) -> str:
+            return f", {1.0 - of.unused / of.committed:.0%} used" if of.committed else ""
+
+        now, since = self.now, self.since
+        return [
+            (
+                f"commitments: ${now.committed:.4f} an hour{used(now)}, for nodes of ${now.covered:.4f}; "
+                f"unused ${now.unused:.4f}; nodes on demand ${now.on_demand:.4f}"
+            ),
+            (
+                f"commitments since then: ${since.committed:.4f}{used(since)}, for nodes of ${since.covered:.4f}; "
+                f"unused, as far as nodes are known, ${since.unused:.4f}; nodes on demand ${since.on_demand:.4f}"
+            ),
+        ]
+
+
 @dataclass(frozen=True)
 class Bill:
     """What a cluster costs at one moment, dearest lines first; dollars an hour.
 
-    `per_hour` is `idle_per_hour`, what no pod requests, and all that `by_owner` has. `per_core_hour`: dollars for an
-    hour of a requested core, None where none is requested. `unpriced` counts nodes without a price by their type; of
-    all else here only `spent` has one of these, if it had a price before. `spent` is what nodes have cost from
-    `since_s` (seconds since 1970). `gone` of these nodes were seen to go. `silent`: the API server is not heard, and
-    nodes are those of before.
+    `per_hour` is `idle_per_hour`, what no pod requests, all that `by_owner` has, and what of `commitments` pays for no
+    node. `per_core_hour`: dollars for an hour of a requested core, None where none is requested. `unpriced` counts
+    nodes without a price by their type; of all else here only `spent` has one of these, if it had a price before.
+    `spent` is what nodes have cost from `since_s` (seconds since 1970), with all commitments. `gone` of these nodes
+    were seen to go. `silent`: the API server is not heard, and nodes are those of before. `commitments`: None where
+    there are none.
     """
 
     server: str
@@ -77,6 +118,7 @@ class Bill:
     spent: float
     gone: int
     silent: bool = False
+    commitments: CommitmentsNow | None = None
 
     def to_json(self) -> str:
         """Return it as a line of JSON."""
@@ -84,7 +126,8 @@ class Bill:
 
     def text(self, rows: int = 15) -> str:
         """Return it as text with at most so many owners; the others are summed up in a line."""
-        used = self.per_hour - self.idle_per_hour
+        unused = self.commitments.now.unused if self.commitments else 0.0
+        used = self.per_hour - self.idle_per_hour - unused
         core = "" if self.per_core_hour is None else f", ${self.per_core_hour:.4f} for an hour of a requested core"
         lines = [f"{self.server}: {_nodes(self.nodes)}, ${self.per_hour:.4f} an hour{core}"]
         if self.per_hour:
@@ -94,6 +137,7 @@ class Bill:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_s))
         went = f", {self.gone} that went included" if self.gone else "; nodes that went before are not in it"
         lines.append(f"since {since}: ${self.spent:.4f}{went}")
+        lines += self.commitments.text() if self.commitments else ()
         if self.silent:
             lines.append("the API server does not answer: nodes and pods are as last seen")
         if self.unpriced:
@@ -121,19 +165,38 @@ class Bill:
                         for each in _shortened(self.by_owner, rows)
                     ),
                     ("", "idle: what no pod requests", "", "", "", "", f"{self.idle_per_hour:.4f}"),
+                    *([("", "unused: commitments without a node", "", "", "", "", f"{unused:.4f}")]
+                      if self.commitments else ()),
                 ),
                 right=("pods", "cores", "GiB", "GPUs", "$ an hour"),
             ),
         ]  # fmt: skip
-        return "\n".join((*lines, "", plain(drawn[0], "", drawn[1]) if self.nodes else "no node has a price"))
+        if self.commitments:
+            drawn[1:1] = [
+                table(
+                    ("commitment", "$ an hour", "used"),
+                    (
+                        (each.name, f"{each.per_hour:.4f}",
+                         f"{each.used_per_hour / each.per_hour:.0%}" if each.per_hour else "")
+                        for each in self.commitments.lines
+                    ),
+                    right=("$ an hour", "used"),
+                )
+            ]  # fmt: skip
+        separated = [part for each in drawn for part in (each, "")][:-1]
+        return "\n".join((*lines, "", plain(*separated) if self.nodes else "no node has a price"))
 
 
 @dataclass(slots=True)
 class _Account:
-    """What one node has cost until `until_s`, and the price at which it goes on."""
+    """What one node has cost on demand until `until_s`, and the price at which it goes on.
+
+    `pool`: the one of its price, None for a spot node.
+    """
 
     price: float
     until_s: float
+    pool: Pool | None
     dollars: float = 0.0
     there: bool = True
 
@@ -148,9 +211,12 @@ _Identity = tuple[str, float]  # name and creation: a new node may take an old o
 class RunningBill:
     """Adds up what a cluster's nodes cost from `since_s` on, from one `look` to the next."""
 
-    def __init__(self, server: str, prices: PriceList, since_s: float) -> None:
+    def __init__(
+        self, server: str, prices: PriceList, since_s: float, commitments: Commitments | None = None
+    ) -> None:  # fmt: skip
         self._server, self._prices, self._since_s = server, prices, since_s
         self._accounts: dict[_Identity, _Account] = {}  # of those that went too: one that comes back was never gone
+        self._commitments, self._usage, self._observed_s = commitments, Usage(), since_s
 
     def look(self, state: ClusterState, now_s: float, *, silent: bool = False) -> Bill:
         """Return the bill as it is now. Nodes that have gone since the last look count until now."""
@@ -158,31 +224,70 @@ class RunningBill:
         there = {_identity(node) for node in state.nodes}
         for identity, account in self._accounts.items():
             if account.there or identity in there:
-                account.charge(now_s)
+                self._charge(account, now_s)
             account.there = identity in there
         for node in state.nodes:
             if node.name in priced:
                 self._see(node, priced[node.name], now_s)
         missing = (node for node in state.nodes if node.name not in priced)
         unpriced = Counter(kind(node) for node in missing if not (node.is_control_plane and kind(node) == NO_TYPE))
+        accounts, covered, unused = self._accounts.values(), None, 0.0
+        spent = sum(each.dollars for each in accounts)
+        if self._commitments is not None:
+            self._usage.observe(self._observed_s, now_s)
+            self._observed_s = max(now_s, self._observed_s)
+            priced, covered = _with_commitments(self._commitments, state, priced, self._usage)
+            unused = covered.now.unused
+            spot = sum(each.dollars for each in accounts if each.pool is None)
+            spent = covered.since.committed + covered.since.on_demand + spot
         owners = _by_owner(state, priced)
-        per_hour = sum(priced.values())
+        of_nodes = sum(priced.values())
+        per_hour = of_nodes + unused
         cores = sum(each.cores for each in owners)
-        accounts = self._accounts.values()
         return Bill(
             self._server, now_s, len(priced), per_hour,
-            max(per_hour - sum(each.per_hour for each in owners), 0.0), per_hour / cores if cores else None,
+            max(of_nodes - sum(each.per_hour for each in owners), 0.0), per_hour / cores if cores else None,
             _by_type(state, priced), owners, dict(unpriced), self._since_s,
-            sum(each.dollars for each in accounts), sum(not each.there for each in accounts),
-            silent,
+            spent, sum(not each.there for each in accounts),
+            silent, covered,
         )  # fmt: skip
 
     def _see(self, node: Node, price: float, now_s: float) -> None:
-        account = self._accounts.get(_identity(node))
+        account, pool = self._accounts.get(_identity(node)), pool_of(node, price)
         if account is None:
-            account = self._accounts[_identity(node)] = _Account(price, max(node.created_s or now_s, self._since_s))
-            account.charge(now_s)
-        account.price = price
+            since_s = max(node.created_s or now_s, self._since_s)
+            account = self._accounts[_identity(node)] = _Account(price, since_s, pool)
+            self._charge(account, now_s)
+        account.price, account.pool = price, pool
+
+    def _charge(self, account: _Account, now_s: float) -> None:
+        if self._commitments is not None and account.pool is not None:
+            self._usage.add(account.pool, account.until_s, now_s)
+        account.charge(now_s)
+
+
+def _with_commitments(
+    commitments: Commitments, state: ClusterState, priced: Mapping[str, float], usage: Usage
+) -> tuple[dict[str, float], CommitmentsNow]:
+    """Return what each node costs with commitments, and what these pay for.
+
+    What a pool's nodes cost is divided evenly among them: a cloud does not say which of them a commitment pays for.
+    """
+    of_nodes = {
+        node.name: pool
+        for node in state.nodes
+        if node.name in priced and (pool := pool_of(node, priced[node.name])) is not None
+    }
+    counts = Counter(of_nodes.values())
+    pools = sorted(counts)
+    now = commitments.over(pools).settled([counts[pool] for pool in pools])
+    costs = {pool: float(cost) / counts[pool] for pool, cost in zip(pools, now.costs, strict=True)}
+    lines = zip(commitments.names, now.committed.tolist(), now.used.tolist(), strict=True)
+    return {name: costs[of_nodes[name]] if name in of_nodes else price for name, price in priced.items()}, (
+        CommitmentsNow(
+            now.total, usage.by_hour(commitments).total, tuple(CommitmentLine(*each) for each in lines)
+        )
+    )  # fmt: skip
 
 
 def _identity(node: Node) -> _Identity:
@@ -195,12 +300,13 @@ def follow(
     show: Callable[[Bill], object],
     *,
     since_s: float,
+    commitments: Commitments | None = None,
     every_s: float | None = None,
     stopped: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Show the bill once, or with `every_s` again after so many seconds until `stopped()`."""
-    running = RunningBill(watch.transport.server, prices, since_s)
+    running = RunningBill(watch.transport.server, prices, since_s, commitments)
     while True:
         show(running.look(watch.state, clock(), silent=bool(watch.troubled)))
         if every_s is None or watch.pump_until(stopped, every_s) or stopped():

@@ -25,6 +25,7 @@ from aaml.kube.transport import Transport
 from aaml.kube.watcher import ClusterWatch
 from aaml.live.bill import RunningBill, follow
 from aaml.nodes.catalogue_file import read_types
+from aaml.nodes.commitments import Commitments, Covered, Reservation, SavingsPlan
 from aaml.nodes.prices import PriceList
 from support import make
 from support.make import GIB
@@ -255,6 +256,79 @@ def test_what_was_spent_is_each_minute_at_the_price_last_seen(lives, looks, sinc
         nodes = [priced(price, f"n{i}", (lives[i][0] or 0.001) * 60.0) for i, price in there if price != "gone"]
         bill = running.look(make.cluster(nodes), look * 60.0)
     assert bill.spent == pytest.approx(sum(minute_by_minute(life, looks, since) for life in lives), abs=1e-4)
+
+
+# ---- commitments -----------------------------------------------------------------------------------------------------
+
+
+def test_commitments_pay_for_nodes_and_what_they_do_not_use_is_paid_too(prices):
+    web, job = make.pod("w", 4000, 8 * GIB, owner="Job/web"), make.pod("j", 4000, 8 * GIB, owner="Job/sums")
+    state = make.cluster(
+        [typed(name, "m4", bought, **{ZONE_LABEL: "a"})
+         for name, bought in (("a", "on-demand"), ("b", "on-demand"), ("c", "spot"))],
+        a=[web], c=[job],
+    )  # fmt: skip
+    # 0.16 on demand. One is reserved at 0.10; a plan of 0.06 at half price pays for 0.12 of the other.
+    committed = Commitments(
+        reservations=(Reservation(instance_type="m4", count=1, dollars_per_hour=0.10),),
+        savings_plans=(SavingsPlan(dollars_per_hour=0.06, discount=0.5),),
+    )
+    bill = RunningBill("here", prices, 0.0, committed).look(state, 0.0)
+    assert bill.commitments.now == Covered(
+        pytest.approx(0.16), pytest.approx(0.0), pytest.approx(0.28), pytest.approx(0.04)
+    )
+    assert bill.per_hour == pytest.approx(0.10 + 0.06 + 0.04 + 0.05), "and a spot node at its own price"
+    lines = {each.owner: each.per_hour for each in bill.by_owner}
+    # Both nodes on demand share what they cost: nobody says which one is reserved.
+    assert lines == {"Job/web": pytest.approx(0.10), "Job/sums": pytest.approx(0.05)}
+    assert bill.idle_per_hour == pytest.approx(0.10)
+    assert sum(each.per_hour for each in bill.by_type) == pytest.approx(0.25)
+
+    state.remove_node("b")
+    later = RunningBill("here", prices, 0.0, committed).look(state, 0.0)
+    assert later.commitments.now.unused == pytest.approx(0.06), "the reservation is used first"
+    assert later.per_hour == pytest.approx(0.16 + 0.05)
+    parts = sum(each.per_hour for each in later.by_owner) + later.idle_per_hour + later.commitments.now.unused
+    assert parts == pytest.approx(later.per_hour)
+    text = later.text()
+    assert (
+        "commitments: $0.1600 an hour, 62% used, for nodes of $0.1600; unused $0.0600; nodes on demand $0.0000" in text
+    )
+    assert "unused: commitments without a node" in text
+    assert "1 reserved m4" in text
+    assert "pods request 100% of it" not in text
+    told = json.loads(later.to_json())["commitments"]
+    assert told["lines"][1] == {"name": "savings plan 1: all types", "per_hour": 0.06, "used_per_hour": 0.0}
+    assert RunningBill("here", prices, 0.0).look(state, 0.0).commitments is None
+
+
+def test_what_was_spent_is_settled_by_the_clock_hour(prices):
+    plan = Commitments(savings_plans=(SavingsPlan(dollars_per_hour=0.08, discount=0.5),))
+    zone = {ZONE_LABEL: "a"}
+    first, second = typed("x", "m4", created_s=8 * HOUR, **zone), typed("y", "m4", created_s=8.5 * HOUR, **zone)
+    running = RunningBill("here", prices, 8 * HOUR, plan)
+    state = make.cluster([first])
+    running.look(state, 8.25 * HOUR)
+    state.remove_node("x")
+    state.upsert_node(second)
+    running.look(state, 8.5 * HOUR)
+    bill = running.look(state, 9 * HOUR)
+    # One after the other, half an hour each: in the hour from eight the plan pays for both.
+    assert (bill.spent, bill.commitments.since.unused) == (pytest.approx(0.08), pytest.approx(0.0))
+    state.upsert_node(typed("z", "m4", "spot", created_s=9 * HOUR, **zone))
+    state.remove_node("y")
+    running.look(state, 9 * HOUR)
+    bill = running.look(state, 10 * HOUR)
+    assert bill.commitments.since == Covered(*map(pytest.approx, (0.16, 0.08, 0.16, 0.0))), "a spot node is not for it"
+    assert bill.spent == pytest.approx(2 * 0.08 + 0.05)
+
+
+def test_without_commitments_that_cost_anything_the_bill_is_the_same(prices):
+    free = Commitments(savings_plans=(SavingsPlan(dollars_per_hour=0.0, discount=0.5),))
+    state = make.cluster([typed("a", "m4", created_s=HOUR), typed("b", "m4", "spot", created_s=HOUR)])
+    for committed in (None, free):
+        bill = RunningBill("here", prices, 0.0, committed).look(state, 3.25 * HOUR)
+        assert (bill.per_hour, bill.spent) == (pytest.approx(0.25), pytest.approx(0.25 * 2.25))
 
 
 def test_a_bill_says_when_the_api_server_is_not_heard(tmp_path, prices):
