@@ -12,7 +12,7 @@ import inspect
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
@@ -49,6 +49,7 @@ else:
 
 
 UNSET: Any = None
+_NONE = "none"  # how None is written
 """The default of a setting that is left unset."""
 _Settings = TypeVar("_Settings", bound="Settings")
 
@@ -220,7 +221,16 @@ def _given(value: Any, kind: Any, several: bool) -> Any:
         return [value]
     if kind is str and isinstance(value, int | float):
         return str(value)  # a YAML file says 1 where a flag's text says "1"
+    if value == _NONE and not several and {type(each) for each in _parts(kind)} >= {types.NoneType}:
+        return None
     return value
+
+
+def _parts(kind: Any) -> Sequence[types.Type]:
+    """Return the kinds of which a value may be any; none where text or a path is one of them."""
+    info = types.type_info(kind)
+    parts = info.types if isinstance(info, types.UnionType) else (info,)
+    return () if any(isinstance(each, types.StrType | types.CustomType) for each in parts) else parts
 
 
 def _text(value: object) -> str:
@@ -290,7 +300,7 @@ def _words(kind: types.Type) -> str:  # noqa: PLR0911
         case types.UnionType():
             return " or ".join(_words(each) for each in kind.types)
         case types.NoneType():
-            return "none"
+            return _NONE
         case types.BoolType():
             return "true or false"
         case types.IntType() | types.FloatType():

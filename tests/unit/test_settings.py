@@ -13,6 +13,7 @@ from aaml.commands.search import training
 from aaml.commands.table import COMMANDS, module_of
 from aaml.errors import UserError
 from aaml.learning.config import AGENTS, LIVE, ActorCritic, Dqn, Linear, QTable, read_agent
+from aaml.nodes.node_policy import Promise
 from aaml.settings import Count, Fraction, Positive, Settings, changed, plain, rows
 from aaml.training.settings import TrainConfig
 
@@ -63,6 +64,13 @@ def test_what_is_taken_has_the_type_of_its_field():
     oven = Oven(np.int64(3), 1, minutes=[1, 2.5], recipe="bread.txt")
     assert oven == Oven(3, 1.0, "rye", (1.0, 2.5), Path("bread.txt"))
     assert [type(value) for value in (oven.loaves, oven.heat, oven.minutes)] == [int, float, tuple]
+
+
+def test_none_is_taken_where_it_is_named_as_accepted():
+    assert Promise(wait_p99_s="none", wait_mean_s=None, evictions_per_pod_hour=0.5) == Promise(None, None, 0.5)
+    with pytest.raises(UserError, match="expected a number above 0 or none"):
+        Promise(wait_p99_s="never")
+    assert Oven(recipe="none").recipe == Path("none"), "a file may have that name"
 
 
 def test_a_setting_is_a_row_of_name_default_range_and_help():

@@ -8,7 +8,7 @@ counts as carried out.
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -101,6 +101,7 @@ class NodeController:
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
+        self._ready: Set[str] | None = None  # nodes that were ready at the last look
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
@@ -140,7 +141,7 @@ class NodeController:
             text = "allocatable resources or DaemonSets' requests differ from the catalogue: measured ones count now"
             self._log.log("room", text, now_s, logging.INFO)
         seen, before = self._nodes.observe(now_s), self._autoscaler.replaced
-        self._count_served(seen)
+        self._take_in(seen)
         self._tell_in_vain(seen)
         left = self._purchases.left(seen if self._apply else self._without_gone(seen))
         if self._autoscaler.catalogue is not self._nodes.catalogue:
@@ -174,15 +175,13 @@ class NodeController:
         if not provisioned:
             return
         paid = price_of(provisioned)
-        if not replaced:
-            self._paid.append((seen.now_s, paid))
         counts = Counter(kind.name for kind in provisioned)
         what = ", ".join(f"{count} {name}" if count > 1 else name for name, count in counts.items())
         order = Order("provision", what, why, (paid / price * freed if price else 0.0) - paid, self._apply)
         if self._apply:
             self._tell(order)
-        else:
-            self._suggest(order, seen.now_s)
+        if (self._apply or self._suggest(order, seen.now_s)) and not replaced:
+            self._paid.append((seen.now_s, paid))
 
     def _allowed(self, count: int, replaced: Sequence[str], seen: Observed) -> int:
         """Return how many of `count` nodes may be provisioned now."""
@@ -333,12 +332,14 @@ class NodeController:
 
     # ---- telling -----------------------------------------------------------------------------------------------------
 
-    def _suggest(self, order: Order, now_s: float) -> None:
-        """Log an order of a dry run, unless it repeats."""
+    def _suggest(self, order: Order, now_s: float) -> bool:
+        """Log an order of a dry run, unless it repeats; returns whether it does not."""
         key = (order.verb, order.what)
-        if now_s - self._ordered_s.get(key, -_AGAIN_S) >= _AGAIN_S:
+        is_new = now_s - self._ordered_s.get(key, -_AGAIN_S) >= _AGAIN_S
+        if is_new:
             self._tell(order)
         self._ordered_s[key] = now_s
+        return is_new
 
     def _tell_late(self, seen: Observed) -> None:
         """Log pods that have waited for long: a limit holds them, or something that the controller does not look at."""
@@ -390,9 +391,18 @@ class NodeController:
             evicted=seen.evicted, pod_hours=seen.pod_hours, second_dollars_per_hour=second, eviction_dollars=eviction
         ).to_json()
 
-    def _count_served(self, seen: Observed) -> None:
-        """Count the pods that got a node since the last look, and those that were evicted."""
-        for waited_s, _ in seen.served:
+    def _take_in(self, seen: Observed) -> None:
+        """Take in the nodes that became ready since the last look, the pods that got a node, and those evicted."""
+        took_s = {
+            name: node.initialized_s - node.launched_s
+            for name, node in seen.nodes.items()
+            if node.initialized_s is not None
+        }
+        for name in () if self._ready is None else took_s.keys() - self._ready:
+            self._autoscaler.came(took_s[name])
+        self._ready = took_s.keys()
+        for waited_s in self._nodes.served.waited_s:
+            self._autoscaler.serve(waited_s)
             self._metrics.served.inc()
             self._metrics.waited.inc(waited_s)
             self._metrics.late.inc(self._promise.serve(waited_s))

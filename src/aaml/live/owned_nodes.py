@@ -97,6 +97,7 @@ class OwnedNodes:
     def terminated(self, claim: wire.NodeClaimObject) -> None:
         """Note that a claim's deletion was ordered."""
         self._going.add(claim.metadata.uid)
+        self.served.drained(self.pods_of(claim))
 
     def not_terminated(self, claim: wire.NodeClaimObject, now_s: float) -> None:
         """Note that the API refused to delete a claim: it stays for a while, and others are deleted before it."""

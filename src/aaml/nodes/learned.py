@@ -28,7 +28,7 @@ from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
 from aaml.nodes.kept_out import selections
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.ports import Command, Delete, Observed, OwnedNode, Provision
+from aaml.nodes.ports import Command, Delete, Observed, Provision
 from aaml.nodes.rows import BUYS, DELETES, NODE, NOTHING, POD, POD_TIME, STATE, TERMS
 
 
@@ -42,7 +42,6 @@ class LearnedNodes:
     replaced: tuple[str, ...] = ()
     """The nodes that go once what was provisioned in their place is ready."""
     _again_s: dict[str, float] = field(default_factory=dict)  # by pod that waits: when it asks for a node again
-    _ready: frozenset[str] | None = None  # nodes that were ready when it was asked last
     _at: np.void = field(init=False, repr=False)
     _terms: np.void = field(init=False, repr=False)
     _sold: Sold = field(init=False, repr=False)
@@ -89,6 +88,17 @@ class LearnedNodes:
         for name, value in (self.policy.terms() | sizes).items():
             self._terms[name] = value
 
+    def serve(self, waited_s: float, before_s: float = -1.0) -> None:
+        """Take note that a pod has got a node.
+
+        It has waited so many seconds in all; `before_s` of them before it was evicted, -1 if it was not.
+        """
+        rules.served(self._at, self._terms, waited_s, before_s)
+
+    def came(self, seconds: float) -> None:
+        """Take note that a node has become ready so many seconds after its launch."""
+        rules.came(self._at, seconds)
+
     def copy(self) -> "LearnedNodes":
         """Return an independent copy."""
         return deepcopy(self)
@@ -97,11 +107,6 @@ class LearnedNodes:
         """Provision for pods that have waited for long enough, else let nodes go when it is time to look."""
         self._at["now_s"] = seen.now_s
         self._at["evicted"], self._at["pod_hours"] = seen.evicted, seen.pod_hours
-        for node in sorted(self._new(seen), key=lambda node: node.initialized_s or 0.0):
-            rules.came(self._at, (node.initialized_s or 0.0) - node.launched_s)
-        for waited_s, before_s in seen.served:
-            rules.served(self._at, self._terms, waited_s, before_s)
-        seen.served.clear()
         if not self._is_due(seen):
             return ()
         self._tell_apart(seen)
@@ -120,12 +125,6 @@ class LearnedNodes:
             return []
         planned = [names[number] for number in found.nodes[NODE.plan, : self._at["planned"]].tolist()]
         return [Delete(tuple(planned))] if orders == DELETES else [Delete((name,)) for name in planned]
-
-    def _new(self, seen: Observed) -> list[OwnedNode]:
-        """Return the nodes that have become ready since it was asked last; none when asked for the first time."""
-        ready = {name: node for name, node in seen.nodes.items() if node.initialized_s is not None}
-        known, self._ready = self._ready, frozenset(ready)
-        return [] if known is None else [node for name, node in ready.items() if name not in known]
 
     def _tell_apart(self, seen: Observed) -> None:
         """Let the offerings of a type stand apart that pods select between, or are kept out of."""

@@ -41,6 +41,7 @@ from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 LATE = 0.005  # share of the pods that is let wait for longer than promised: half of what may
 LAUNCH_S, LEAD_S = 22.0, 2.0  # how long a node takes to come, and is provisioned earlier than that, at the beginning
 _LATE_STEP_S, _MEAN_STEP = 1.0, 0.05  # by how much a late pod changes the latter, and a second of waiting the patience
+_MOST_PATIENCE = 10.0  # times the promised mean: pods that are placed at once add to it without end
 _NEW_LAUNCH = 0.2  # what the latest launch counts in the average
 _EVICTIONS_H = 1 / 30  # hours: with what is allowed in these to spare an eviction has the policy's price
 AGAIN_S = 10.0  # after which a pod that still waits is looked at again
@@ -68,7 +69,8 @@ def served(at: Record, terms: Record, waited_s: float, before_s: float) -> None:
         at.lead_s = min(max(lead_s, -terms.wait_p99_s), terms.wait_p99_s)
     if terms.wait_mean_s > 0.0:
         owed_s = terms.wait_mean_s * first - (waited_s - max(before_s, 0.0))
-        at.patience_s = max(at.patience_s + _MEAN_STEP * owed_s, 0.0)
+        most_s = _MOST_PATIENCE * terms.wait_mean_s
+        at.patience_s = min(max(at.patience_s + _MEAN_STEP * owed_s, 0.0), most_s)
 
 
 @without_refcount
@@ -620,7 +622,7 @@ def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
     for i in range(at.alive):
         going += own.nodes[NODE.deleting, own.nodes[NODE.alive, i]]
     allowed = math.ceil(own.terms.most_at_once * at.alive) - going
-    evictions = _allowed_evictions(own)
+    evictions = _allowed_evictions(own) - _about_to_go(own)
     for i in range(_candidates(ref, hours)):
         if at.planned >= allowed:
             break
@@ -638,8 +640,19 @@ def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
         return DELETES_EACH, 0
     if allowed <= 0 or at.replaced >= 0:
         return NOTHING, 0
-    bought = _replacement(ref, rows, ready, min(left, REPLACED), hours)
+    bought = _replacement(ref, rows, ready, min(left, REPLACED), hours, evictions)
     return (BUYS if bought else NOTHING), bought
+
+
+@inlined
+def _about_to_go(own: Seen) -> int:
+    """Return how many pods are on the nodes that go once others in their place are ready."""
+    pods = 0
+    for i in range(own.at.alive):
+        number = own.nodes[NODE.alive, i]
+        if number in (own.at.replaced, own.at.replaced_too) and not own.nodes[NODE.deleting, number]:
+            pods += own.nodes[NODE.pods, number]
+    return pods
 
 
 @outlined
@@ -682,18 +695,24 @@ def _candidates(ref: RuleReference, hours: float) -> int:
 
 
 @outlined
-def _replacement(ref: RuleReference, rows: int, ready: int, nodes: int, hours: float) -> int:
-    """Write the nodes to buy in place of one or two that save the most, if any save enough; returns how many."""
+def _replacement(ref: RuleReference, rows: int, ready: int, nodes: int, hours: float, evictions: float) -> int:
+    """Write the nodes to buy in place of one or two that save the most, if any save enough; returns how many.
+
+    At most so many `evictions` are allowed.
+    """
     own, work = referent(ref)
     at, most, best = own.at, 0.0, 0
     for both in range(2):
         for i in range(nodes):
             for j in range(i + 1 if both else nodes - 1, nodes):
                 first, second = np.int64(work.candidates[i]), np.int64(work.candidates[j] if both else -1)
-                price, cost = own.paid[first], work.weights[i]
+                price, cost, pods = own.paid[first], work.weights[i], own.nodes[NODE.pods, first]
                 if both:
+                    pods += own.nodes[NODE.pods, second]
                     price += own.paid[second]
                     cost += work.weights[j]
+                if pods > evictions:
+                    continue
                 count = _in_place_of(ref, rows, ready, first, second)
                 new = _price(own, work, count)
                 gain = (price - new) * hours - new * LAUNCH_S / HOUR_S - cost

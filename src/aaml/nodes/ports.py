@@ -80,8 +80,7 @@ class Observed:
     `changed_s`: when a pod was last bound or went, or a node came, became ready or was marked. `namespace_labels` are
     those that selectors of namespaces look at. `known`: what an autoscaler has found out about pods, for good.
     `sold_out`: names of types that cannot be had now. `kept`: names of nodes that stay, whatever runs there.
-    `served`: of each pod that got a node since the autoscaler was asked last, how long it has waited in all, and how
-    long before it was evicted, -1 where it was not. `evicted`: pods that were, so far; `pod_hours`: that pods have run.
+    `evicted`: pods that were, so far; `pod_hours`: that pods have run.
     `kept_out`: by anti-affinity of running pods; pods with such terms of their own are taken to stay where they are.
     """
 
@@ -99,7 +98,6 @@ class Observed:
     sold_out: frozenset[str] = frozenset()
     kept: frozenset[str] = frozenset()
     kept_out: Sequence[KeptOut] = ()
-    served: list[tuple[float, float]] = field(default_factory=list)
     evicted: float = 0.0
     pod_hours: float = 0.0
     known: dict[type, Any] = field(default_factory=dict, repr=False, compare=False)

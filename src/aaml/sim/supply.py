@@ -23,6 +23,7 @@ from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.karpenter import Karpenter
+from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.ports import Autoscaler, Command, Delete, Evict, Observed, OwnedNode, Provision, Replace, Waiting
 from aaml.nodes.settings import NodeTimes, Prices
@@ -57,6 +58,8 @@ class NodeSupply:
         consolidatable_s: float = CONSOLIDATABLE_S,
     ) -> None:
         self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
+        self._provisioner = autoscaler.beside if isinstance(autoscaler, HighNodeUtilization) else autoscaler
+        self._learned = self._provisioner if isinstance(self._provisioner, LearnedNodes) else None
         self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
         self.seen = Observed(0.0)
         self.rng, self.budgets, self.consolidatable_s = rng, tuple(budgets), consolidatable_s
@@ -74,8 +77,7 @@ class NodeSupply:
         cluster.state.observe(self._observe)
         self.seen.released_s = NodeCosts(cluster.state, self.seen.nodes, self.consolidatable_s, self.paid).released_s
         self.seen.namespace_labels = cluster.state.namespace_labels
-        provisioner = self.autoscaler.beside if isinstance(self.autoscaler, HighNodeUtilization) else self.autoscaler
-        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(provisioner, Karpenter)
+        gpus, plain = bool(self.catalogue.gpu_count.any()), not isinstance(self._provisioner, Karpenter)
         for pod in cluster.workload:
             _refuse(pod, gpus=gpus, plain=plain)
 
@@ -89,7 +91,6 @@ class NodeSupply:
         nodes = {name: copy(node) for name, node in self.seen.nodes.items()}
         twin.seen = replace(
             self.seen, nodes=nodes, waiting=dict(self.seen.waiting), stopping=set(self.seen.stopping),
-            served=list(self.seen.served),
         )  # fmt: skip
         twin._heap, twin._later = list(self._heap), dict(self._later)
         twin._replaced, twin._draining_s = dict(self._replaced), dict(self._draining_s)
@@ -256,6 +257,8 @@ class NodeSupply:
         if node is None or node.deleting:
             return False
         node.initialized_s = self.seen.changed_s = now_s
+        if self._learned is not None:
+            self._learned.came(now_s - node.launched_s)
         self._cluster.happen(AddNode(now_s, node.type.node(name, node.offering)))
         for other in self._replaced.pop(name, ()):
             self._drain(other)
@@ -327,11 +330,11 @@ class NodeSupply:
         return [pod for pod in placed if pod.uid not in stopping], missing
 
     def _serve(self, uid: str, now_s: float) -> None:
-        """Take note of how long a pod that has a node now has waited."""
+        """Tell learned nodes how long a pod that has a node now has waited."""
         journal = self._cluster.journal
-        if (since_s := journal.waiting_since_s.get(uid)) is not None:
+        if self._learned is not None and (since_s := journal.waiting_since_s.get(uid)) is not None:
             before_s = journal.waited_s.get(uid, -1.0)
-            self.seen.served.append((max(before_s, 0.0) + now_s - since_s, before_s))
+            self._learned.serve(max(before_s, 0.0) + now_s - since_s, before_s)
 
     def _observe(self, pod: Pod, node_name: str, placed: bool) -> None:
         """A pod is bound to a node, or has left it."""

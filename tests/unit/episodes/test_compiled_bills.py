@@ -170,6 +170,14 @@ def test_nodes_join_in_steps_and_tries_take_time_as_in_the_simulator(times, auto
     assert all(each != other for each, other in zip(metrics, usual, strict=True)), "the times count"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("promise", [{"wait_p99_s": 45.0}, {"wait_mean_s": 10.0}])
+def test_a_promise_moves_as_pods_are_placed_where_tries_take_time(promise):
+    task = replace(BILL, times=NodeTimes(failed_try_s=0.02), autoscaler=NodePolicy(**promise))
+    for seed in (100, 103, 106, 109):
+        play(task, by_chance, seed=seed, spec=SHOWN, nodes=3)
+
+
 class Guarded:
     """A task of bills, of which some pods are protected by budgets."""
 

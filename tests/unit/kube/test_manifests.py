@@ -228,10 +228,39 @@ spec: {template: {spec: {containers: [{name: c}]}}}
 kind: DaemonSet
 metadata: {name: driver}
 spec: {template: {spec: {nodeSelector: {gpu: "yes"}, tolerations: [{key: own, operator: Exists}]}}}
+---
+kind: Node
+metadata: {name: new}
+spec: {taints: [{key: node.kubernetes.io/network-unavailable, effect: NoSchedule}]}
+---
+kind: DaemonSet
+metadata: {name: cni}
+spec: {template: {spec: {hostNetwork: true, containers: [{name: c}]}}}
 """,
     )
-    assert sorted(pods) == ["all-gpu", "all-plain", "driver-closed", "driver-gpu"]
+    assert sorted(pods) == [
+        "all-gpu", "all-plain", "cni-gpu", "cni-new", "cni-plain", "driver-closed", "driver-gpu",
+    ]  # fmt: skip
     assert tolerated(pods["all-gpu"].tolerations, UNSCHEDULABLE_TAINT)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ("", 1),
+        ("parallelism: 3", 3),
+        ("completions: 5", 1),
+        ("parallelism: 5, completions: 2", 2),
+        ("parallelism: 5, completions: 0", 0),
+        ("parallelism: 5, suspend: false", 5),
+        ("parallelism: 5, suspend: true", 0),
+    ],
+)
+def test_a_job_begins_with_the_pods_that_its_controller_makes(tmp_path: Path, caplog, spec: str, count: int) -> None:
+    template = "template: {spec: {containers: [{name: c}]}}"
+    pods = pods_of(tmp_path, f"kind: Job\nmetadata: {{name: j}}\nspec: {{{template}{spec and f', {spec}'}}}\n")
+    assert len(pods) == count
+    assert ("Jobs that are suspended have no pods: j" in caplog.text) == ("suspend: true" in spec)
 
 
 def test_pods_have_the_priority_of_their_class(tmp_path: Path, caplog) -> None:

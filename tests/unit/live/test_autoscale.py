@@ -14,10 +14,12 @@ from aaml.kube.objects import wire
 from aaml.kube.reflector import Trouble
 from aaml.kube.sources import NODE_CLAIMS, NODES, PODS, SeenPod
 from aaml.kube.transport import Transport, Unreachable
+from aaml.live.autoscale_metrics import AutoscaleMetrics
 from aaml.live.node_claims import OURS
 from aaml.live.node_controller import MoveLimits
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
+from aaml.nodes.learned_rules import LAUNCH_S
 from support import make
 from support.scripted_api import HANG, ScriptedApi, listing, one_node, write_kubeconfig
 from support.watched_nodes import CATALOGUE, EAGER, GIB, NOW_S, PATH, Live, claim, pod
@@ -138,12 +140,15 @@ def test_the_room_of_types_grows_again_when_daemons_go() -> None:
 
 def test_a_dry_run_says_what_it_would_do_and_why_once_and_writes_nothing() -> None:
     live = Live().waits(pod("a"), pod("b"))  # no transport: a request would fail
-    controller = live.controller(EAGER)
+    metrics = AutoscaleMetrics()
+    controller = live.controller(EAGER, metrics=metrics)
     for _ in range(30):
         controller.step()
         live.now_s += 5.0
     said = "would provision small: 2 pods wait (default/a, default/b), 30 s the longest; costs $1.0000 an hour"
     assert live.lines() == [said], "two pods of a core fill the small one"
+    second = metrics.registry.get_sample_value("aaml_autoscale_second_dollars_per_hour")
+    assert second == pytest.approx(1.0 / 3600.0), "one node of a dollar an hour, however often it is ordered"
 
 
 def test_a_dry_run_goes_on_as_if_an_empty_node_that_it_would_delete_were_gone() -> None:
@@ -290,6 +295,41 @@ def test_a_cheaper_node_is_bought_first_and_the_dear_one_goes_once_that_is_ready
     live.now_s += 5.0
     controller.step()
     assert deleted(api) == ["dear"], "the new one is empty until the pods have come"
+
+
+def test_how_long_nodes_take_to_come_here_says_when_they_are_provisioned(api: Any) -> None:
+    live, metrics = api.live.node("old", ready_s=NOW_S - 500.0), AutoscaleMetrics()
+    live.tell(NODE_CLAIMS, claim("new", ready_s=None))
+    controller = live.controller(replace(EAGER, wait_p99_s=60.0), metrics=metrics)
+
+    def lead_s() -> float:
+        controller.step()
+        live.now_s += 1.0
+        found = metrics.registry.get_sample_value("aaml_autoscale_lead_seconds")
+        assert found is not None
+        return found
+
+    before = lead_s()
+    assert lead_s() == before
+    live.tell(NODE_CLAIMS, claim("new", ready_s=NOW_S - 1.0), change="modified").tell(NODES, make.node("n-new", 2000))
+    after = lead_s()
+    assert after == pytest.approx(before + 0.2 * (629.0 - LAUNCH_S)), "launched 630 s ago, ready a second ago"
+    assert lead_s() == after, "once"
+
+
+def test_a_pod_that_is_gone_before_the_next_look_counts_as_evicted(api: Any) -> None:
+    live = api.live.node("a", "small", pod("web", 0.5)).node("b", "large", pod("other", 2.0))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    metrics = AutoscaleMetrics()
+    controller = live.controller(EAGER, apply=True, metrics=metrics)
+    for _ in range(3):
+        controller.step()
+        live.now_s += 10.0
+    assert deleted(api) == ["a"]
+    live.tell(PODS, SeenPod(replace(pod("web", 0.5), node_name="n-a")), change="deleted")
+    live.tell(NODE_CLAIMS, claim("a", "small"), change="deleted").tell(NODES, make.node("n-a"), change="deleted")
+    controller.step()
+    assert metrics.registry.get_sample_value("aaml_autoscale_evicted_pods_total") == 1.0
 
 
 def test_a_node_that_is_ready_just_now_is_kept_for_the_pods_that_wait_for_it(api: Any) -> None:

@@ -1,11 +1,13 @@
 """What learned nodes promise: when they provision and what they evict under a promise, by hand and over episodes."""
 
 from dataclasses import replace
+from itertools import count
 from math import inf, isinf
 
 import pytest
 
 from aaml.live.served import Served
+from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.learned_rules import LATE, LAUNCH_S, LEAD_S
 from aaml.nodes.node_policy import NodePolicy, read_node_policy, write_node_policy
@@ -13,7 +15,7 @@ from aaml.nodes.ports import Delete, Provision
 from aaml.schema import of_yaml
 from aaml.sim.tasks import find_task
 from aaml.tuning.nodes import FIRST_COME, evaluate_nodes
-from support.nodes_to_buy import CATALOGUE, LARGE, SMALL, Moment, pod
+from support.nodes_to_buy import CATALOGUE, LARGE, SMALL, Moment, kind, pod
 
 PLAIN = NodePolicy(look_s=5.0, horizon_s=3600.0, eviction_dollars=0.1, margin=0.0, most_at_once=1.0)
 
@@ -34,40 +36,44 @@ def test_nodes_are_provisioned_at_the_last_moment_that_may_keep_the_promise():
 
 
 def test_after_a_pod_that_waited_for_too_long_they_come_earlier_and_after_each_other_one_a_little_later():
-    buyer, moment = learned(wait_p99_s=60.0), Moment(100.0)
-    moment.seen.served += [(10.0, -1.0)] * 100
-    buyer.act(moment.at(100.0))
-    assert moment.seen.served == [], "they are taken in"
+    buyer = learned(wait_p99_s=60.0)
+    for _ in range(100):
+        buyer.serve(10.0)
     assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S - 100 * LATE)
-    moment.seen.served += [(60.5, -1.0)]
-    buyer.act(moment.at(101.0))
+    buyer.serve(60.5)
     assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S - 101 * LATE + 1.0)
     before = buyer.lead_s
-    moment.seen.served += [(61.0, 30.0), (80.0, 61.0)]  # the first was evicted and is late now, the other was before
-    buyer.act(moment.at(102.0))
+    buyer.serve(61.0, 30.0)  # it was evicted and is late now
+    buyer.serve(80.0, 61.0)  # it was late before
     assert buyer.lead_s == pytest.approx(before + 1.0), "a pod counts once"
-    moment.seen.served += [(100.0, -1.0)] * 100
-    buyer.act(moment.at(103.0))
+    for _ in range(100):
+        buyer.serve(100.0)
     assert buyer.lead_s == LAUNCH_S + 60.0, "that is at once"
 
 
 def test_nodes_that_take_longer_to_come_are_provisioned_earlier():
-    buyer, moment = learned(wait_p99_s=60.0), Moment(100.0).node("n", ready=False, launched_s=100.0)
-    buyer.act(moment.at(100.0))
-    moment.seen.nodes["n"].initialized_s = 162.0
-    for at_s in (162.0, 170.0):
-        buyer.act(moment.at(at_s))
-        assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S + 0.2 * (62.0 - LAUNCH_S)), "a node counts once"
+    buyer = learned(wait_p99_s=60.0)
+    buyer.came(62.0)
+    assert buyer.lead_s == pytest.approx(LAUNCH_S + LEAD_S + 0.2 * (62.0 - LAUNCH_S))
 
 
 def test_a_promised_mean_is_kept_by_how_long_pods_wait():
     buyer, moment = learned(wait_mean_s=5.0, patience_s=28.0), Moment(100.0).waits(pod("a"))
     buyer.act(moment.at(100.0))
-    moment.seen.served += [(25.0, -1.0)]  # 20 s too long, of which a twentieth counts
+    buyer.serve(25.0)  # 20 s too long, of which a twentieth counts
     buyer.act(moment.at(101.0))
     for at_s in (110.0, 120.0):
         assert list(buyer.act(moment.at(at_s))) == []
     assert buyer.next_s == 100.0 + 28.0 - 20.0 * 0.05
+
+
+def test_pods_that_are_placed_at_once_let_others_wait_longer_but_not_without_end():
+    buyer = learned(wait_mean_s=5.0, patience_s=28.0)
+    for pods, patience_s in ((40, 38), (100_000, 50)):
+        for _ in range(pods):
+            buyer.serve(0.0)
+        twin, waits = buyer.copy(), Moment(200.0).waits(pod("a"))
+        assert next(now_s for now_s in count(200) if twin.act(waits.at(float(now_s)))) == 200 + patience_s
 
 
 def drains(promised, evicted, hours):
@@ -92,6 +98,32 @@ def test_pods_of_nodes_on_their_way_out_count_as_evicted():
     for evicted, orders in ((46.0, [Delete(("a",))]), (47.0, [])):
         moment.seen.evicted, moment.seen.pod_hours = evicted, 100.0
         assert list(learned(1000.0, evictions_per_pod_hour=0.5).act(moment.at(1000.0))) == orders
+
+
+@pytest.mark.parametrize(("hours", "orders"), [(11.9, []), (23.9, ["cheap"]), (24.1, ["cheap", "cheap"])])
+def test_nodes_are_replaced_only_where_their_pods_may_all_be_evicted(hours, orders):
+    """Two nodes of six pods each, of which half of what runs in an hour may be evicted."""
+    dear, cheap = kind("dear", 8, 1.9), kind("cheap", 8, 0.5)
+    moment = Moment(1000.0)
+    for name in "ab":
+        moment.node(name, dear, [pod(f"{name}{at}", 1.0) for at in range(6)])
+    moment.seen.evicted, moment.seen.pod_hours = 0.0, hours
+    buyer = LearnedNodes(NodePolicy(evictions_per_pod_hour=0.5), Catalogue((dear, cheap)), 1000.0)
+    assert [each.types[0].name for each in buyer.act(moment.at(1000.0))] == orders
+
+
+def test_pods_of_nodes_that_are_about_to_go_count_as_evicted():
+    """A node is being replaced by one that is not ready: its six pods are spoken for, another's are not."""
+    dear, cheap = kind("dear", 8, 1.9), kind("cheap", 8, 0.5)
+    moment = Moment(1000.0).node("a", dear, [pod(f"a{at}", 0.5) for at in range(6)])
+    moment.seen.evicted, moment.seen.pod_hours = 0.0, 15.0
+    buyer = LearnedNodes(NodePolicy(evictions_per_pod_hour=0.5, spare_swing=0.0), Catalogue((dear, cheap)), 1000.0)
+    assert [each.types[0].name for each in buyer.act(moment.at(1000.0))] == ["cheap"]
+    assert buyer.replaced == ("a",)
+    moment.node("new", cheap, ready=False, launched_s=1000.0).node("b", dear, [pod("b0", 0.5), pod("b1", 0.5)])
+    assert list(buyer.act(moment.at(1010.0))) == [], "two more would be eight, and seven may be evicted"
+    moment.seen.pod_hours = 17.0
+    assert list(buyer.act(moment.at(1020.0))) == [Delete(("b",))]
 
 
 def test_an_eviction_counts_the_more_the_less_of_the_promise_is_left():
@@ -136,19 +168,25 @@ def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
         served.look(seen, there, set(leaving))
 
     look(2000.0)
-    assert (seen.served, seen.evicted, seen.pod_hours) == ([], 0.0, 0.0), "none is known"
+    assert (served.waited_s, seen.evicted, seen.pod_hours) == ((), 0.0, 0.0), "none is known"
     there |= {"a1": pod("a1", created_s=990.0, started_s=1010.0), "a2": pod("a2", created_s=1020.0)}
     look(2072.0)
-    assert sorted(seen.served) == [(32.0, -1.0), (40.0, -1.0)]
+    assert sorted(served.waited_s) == [32.0, 40.0]
     assert seen.pod_hours == pytest.approx(2 * 72.0 / 3600.0, rel=1e-3)
     look(2072.0, "a1")
-    assert (seen.served, seen.evicted) == ([], 0.0), "a pod counts once, and a1 is still there"
+    assert (served.waited_s, seen.evicted) == ((), 0.0), "a pod counts once, and a1 is still there"
     del there["a1"], there["c"]
     for _ in range(2):
         look(2072.0)
         assert seen.evicted == 1.0, "c ended by itself, and a1 was evicted once"
+    there["quick"] = pod("quick", created_s=1020.0)
+    look(2072.0)
+    served.drained(["quick"])
+    del there["quick"]
+    look(2072.0)
+    assert (seen.evicted, served.evictions) == (2.0, 1), "it was gone before the next look"
     look(2072.0 + 24 * 3600.0)
-    assert seen.evicted == pytest.approx(1 / 2.718281828)
+    assert seen.evicted == pytest.approx(2 / 2.718281828)
 
 
 def test_nothing_is_promised_unless_it_is_said():

@@ -24,12 +24,9 @@ from aaml.kube.objects.defaults import PriorityClasses, with_defaults
 from aaml.workload.hierarchy import SUFFIX, read_documents
 from aaml.workload.traces import load_pods, read_pods
 
-_REPLICATED: Mapping[str, tuple[type[strict.Workload], str]] = {
-    "Deployment": (strict.Deployment, "replicas"),
-    "ReplicaSet": (strict.ReplicaSet, "replicas"),
-    "StatefulSet": (strict.StatefulSet, "replicas"),
-    "Job": (strict.Job, "parallelism"),
-}
+_REPLICATED: Mapping[str, type[strict.Deployment | strict.ReplicaSet | strict.StatefulSet]] = {
+    "Deployment": strict.Deployment, "ReplicaSet": strict.ReplicaSet, "StatefulSet": strict.StatefulSet,
+}  # fmt: skip
 _OF_DAEMONS = tuple(
     Toleration(f"node.kubernetes.io/{name}", "Exists", effect=effect)
     for name, effect in (
@@ -38,6 +35,8 @@ _OF_DAEMONS = tuple(
     )
 )  # fmt: skip
 """What the pods of all DaemonSets tolerate."""
+_ON_THE_HOSTS_NETWORK = Toleration("node.kubernetes.io/network-unavailable", "Exists", effect="NoSchedule")
+"""And those that use the host's network."""
 _PRIORITIES = "PriorityClass"
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _MAX_REPLICAS = 1_000_000
@@ -129,6 +128,7 @@ class _Reader:
     def __init__(self, classes: Iterable[strict.PriorityClass]) -> None:
         self._result = Manifests()
         self._daemons: list[strict.DaemonSet] = []
+        self._suspended: list[str] = []
         self._classes = PriorityClasses(classes)
 
     def take(self, document: dict[str, Any], where: str) -> None:
@@ -141,25 +141,38 @@ class _Reader:
         elif kind == "Pod":
             result.pods.append(self._pod(_named(strict.read_strictly(document, wire.PodObject, where), where)))
         elif kind in _REPLICATED:
-            of, name = _REPLICATED[kind]
-            workload = _named(strict.read_strictly(document, of, where), where)
-            count = getattr(workload.spec, name)
-            if not 0 <= count <= _MAX_REPLICAS:
-                raise bad_value(f"spec.{name}", count, f"a whole number from 0 to {_MAX_REPLICAS}")
-            result.pods += [
-                self._pod(_templated(workload, kind, f"{workload.metadata.name}-{number}")) for number in range(count)
-            ]
+            workload = _named(strict.read_strictly(document, _REPLICATED[kind], where), where)
+            self._replicate(workload, kind, _count("replicas", workload.spec.replicas))
+        elif kind == "Job":
+            self._take_job(_named(strict.read_strictly(document, strict.Job, where), where))
         elif kind == "DaemonSet":
             self._daemons.append(_named(strict.read_strictly(document, strict.DaemonSet, where), where))
             self._pod(_templated(self._daemons[-1], kind, "daemon"))  # on no node it would not be looked at
         elif kind != _PRIORITIES:
             result.passed_over[kind] += 1
 
+    def _take_job(self, job: strict.Job) -> None:
+        """Take the pods in with which a Job begins, as its controller makes them (pkg/controller/job)."""
+        count = _count("parallelism", job.spec.parallelism)
+        if job.spec.completions is not None:
+            count = min(count, _count("completions", job.spec.completions))
+        if job.spec.suspend:
+            self._suspended.append(job.metadata.name)
+            count = 0
+        self._replicate(job, "Job", count)
+
+    def _replicate(self, workload: strict.Workload, kind: str, count: int) -> None:
+        self._result.pods += [
+            self._pod(_templated(workload, kind, f"{workload.metadata.name}-{number}")) for number in range(count)
+        ]
+
     def end(self) -> Manifests:
         """Return what was taken in, with the pods of DaemonSets for the nodes that there are."""
         self._result.pods += [
             pod for each in self._daemons for node in self._result.nodes for pod in self._daemon_pods(each, node)
         ]
+        if self._suspended:
+            _log.warning("Jobs that are suspended have no pods: %s", ", ".join(self._suspended))
         if self._classes.unknown:
             names = ", ".join(sorted(self._classes.unknown))
             _log.warning("pods name classes of priority that the files do not have, and have priority 0: %s", names)
@@ -174,11 +187,18 @@ class _Reader:
         As its controller does it (pkg/controller/daemon).
         """
         pod = self._pod(_templated(daemon, "DaemonSet", f"{daemon.metadata.name}-{node.name}"))
-        tolerations = (*pod.tolerations, *_OF_DAEMONS)
+        on_the_host = (_ON_THE_HOSTS_NETWORK,) if daemon.spec.template.spec.host_network else ()
+        tolerations = (*pod.tolerations, *_OF_DAEMONS, *on_the_host)
         if matches_required_nodes(pod, node) and not has_untolerated_taint(tolerations, node.taints):
             there = NodeSelectorTerm(fields=(Requirement(NAME_FIELD, "In", (node.name,)),))
             affinity = replace(pod.affinity, required_nodes=(there,))
             yield replace(pod, tolerations=tolerations, affinity=affinity)
+
+
+def _count(name: str, count: int) -> int:
+    if not 0 <= count <= _MAX_REPLICAS:
+        raise bad_value(f"spec.{name}", count, f"a whole number from 0 to {_MAX_REPLICAS}")
+    return count
 
 
 def _named(found: Object, where: str) -> Object:

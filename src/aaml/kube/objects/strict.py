@@ -53,6 +53,8 @@ class JobSpec(_WorkloadSpec):
     """`spec` of a Job."""
 
     parallelism: int = 1
+    completions: int | None = None
+    suspend: bool = False
 
 
 class DaemonSetSpec(_WorkloadSpec):
@@ -114,8 +116,8 @@ _OTHERS: Mapping[type, str] = {
         "serviceName updateStrategy volumeClaimTemplates"
     ),
     JobSpec: (
-        "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode completions managedBy manualSelector "
-        "maxFailedIndexes podFailurePolicy podReplacementPolicy scheduling successPolicy suspend "
+        "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode managedBy manualSelector "
+        "maxFailedIndexes podFailurePolicy podReplacementPolicy scheduling successPolicy "
         "ttlSecondsAfterFinished"
     ),
     DaemonSetSpec: "minReadySeconds revisionHistoryLimit updateStrategy",
