@@ -98,6 +98,8 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         key = "<<" if key_node.tag == _MERGE else loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable):
             raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
+        if isinstance(key, bool | int):  # names of fields and labels are text, as in JSON
+            key = str(key).lower()
         if key in found or key_node.tag == _MERGE:
             raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
         found[key] = loader.construct_object(value_node, deep=True)
@@ -121,7 +123,8 @@ class FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore
 
 
 _NUMBER = re.compile(
-    r"[-+]?(0[bB][01_]+|0[oO][0-7_]+|0[xX][0-9a-fA-F_]+|(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?)"
+    r"[-+]?(0[bB]_*[01][01_]*|0[oO]_*[0-7][0-7_]*|0[xX]_*[0-9a-fA-F][0-9a-fA-F_]*"
+    r"|(\._*[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?_*[0-9][0-9_]*)?)"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 _SWITCHES = {
@@ -180,7 +183,10 @@ _info: Callable[[Any], types.Type] = cache(types.type_info)
 
 
 def _given(value: Any, kind: types.Type) -> Any:
-    """Return plain values without the fields of a type that are null; what is no field of it stays, to be told."""
+    """Return plain values without the fields of a type that are null; what is no field of it stays, to be told.
+
+    Text that is null in a mapping, such as a label's, is empty.
+    """
     match kind:
         case types.StructType() if isinstance(value, dict):
             inner = {field.encode_name: field.type for field in kind.fields}
@@ -192,7 +198,9 @@ def _given(value: Any, kind: types.Type) -> Any:
         case types.ListType() | types.VarTupleType() if isinstance(value, list):
             return [_given(each, kind.item_type) for each in value]
         case types.DictType() if isinstance(value, dict) and not isinstance(kind.value_type, types.AnyType):
-            return {key: _given(each, kind.value_type) for key, each in value.items() if each is not None}
+            text = isinstance(kind.value_type, types.StrType)
+            there = {key: "" if each is None and text else each for key, each in value.items()}
+            return {key: _given(each, kind.value_type) for key, each in there.items() if each is not None}
         case types.UnionType():
             return _given(value, rest[0]) if len(rest := _rest(kind)) == 1 else value
         case _:

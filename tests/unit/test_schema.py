@@ -101,6 +101,7 @@ y true | Y true | n false | yes true | No false | oN "oN" | on true | OFF false 
 0B11 3 | 0x1F 31 | -0X1F -31 | 1e3 1000 | 12e4 120000 | 1e+5 100000 | 1.e5 100000 | .5 0.5 | 5. 5 | -.5 -0.5
 1_000 1000 | _1 "_1" | 1_0.5 10.5 | 1:30 "1:30" | 190:20:30 "190:20:30" | 1:30.5 "1:30.5" | 2024-01-01 "2024-01-01"
 2024-01-01T00:00:00Z "2024-01-01T00:00:00Z" | = "=" | 0x "0x" | 0b2 "0b2" | 1e "1e" | e1 "e1" | 1.2.3 "1.2.3"
+._ "._" | 0x_ "0x_" | 0b_ "0b_" | 0o_ "0o_" | 1e_ "1e_" | 1e-_ "1e-_"
 + "+" | . "." | inf "inf" | 1e400 "1e400" | 1e-1 0.1 | -0 0 | 1.0 1
 """
 
@@ -110,3 +111,24 @@ def test_plain_text_in_yaml_is_what_kubernetes_reads(case):
     text, value = case.split()
     for read in (lambda content: of_yaml(content, "x")[0], lambda content: yaml.load(content, FastLoader)):
         assert json.dumps(read(f"a: {text}\n".encode())["a"]) == value
+
+
+class Labelled(msgspec.Struct, forbid_unknown_fields=True):
+    labels: dict[str, str] = {}
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("{a: ~}", {"a": ""}),
+        ("{y: b, 1: c}", {"true": "b", "1": "c"}),
+        ("~", {}),
+    ],
+)
+def test_names_of_labels_are_text_and_a_value_that_is_null_is_empty_as_on_the_api_server(text, labels):
+    assert convert(of_yaml(f"labels: {text}".encode(), "file")[0], Labelled, "file").labels == labels
+
+
+def test_a_key_that_stands_twice_as_text_is_told():
+    with pytest.raises(UserError, match="key '1' stands twice"):
+        of_yaml(b"{1: a, '1': b}", "file")

@@ -8,7 +8,8 @@ counts as carried out.
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -101,7 +102,7 @@ class NodeController:
         self._autoscaler = LearnedNodes(policy, nodes.catalogue)
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
-        self._ready: Set[str] | None = None  # nodes that were ready at the last look
+        self._ready: AbstractSet[str] | None = None  # nodes that were ready at the last look
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break

@@ -68,6 +68,7 @@ class OwnedNodes:
         self._going: set[str] = set()  # uids of claims whose deletion was ordered
         self._launching: dict[str, wire.NodeClaimObject] = {}  # by uid: ours without an instance, at the last look
         self._failed: set[str] = set()  # uids of claims whose failure is known
+        self._gated_s: dict[str, float] = {}  # by uid: when a pod without a node was last seen with a scheduling gate
         self._placed: object = None
         self._changed_s = 0.0
         watch.on_deleted = self._on_deleted
@@ -162,7 +163,8 @@ class OwnedNodes:
             uid for mine in pods.values() for uid, pod in mine.items()
             if not pod.owner or self._beyond_us(pod) or self.evictions.forbidden(pod)
         )  # fmt: skip
-        seen.waiting = {pod.uid: Waiting(pod, min(pod.created_s * self.speed, now_s)) for pod in self._waiting(now_s)}
+        self._gated_s |= {uid: now_s for uid in self.watch.why if self.watch.pods[uid].gates}
+        seen.waiting = {pod.uid: Waiting(pod, self._waits_since_s(pod, now_s)) for pod in self._waiting(now_s)}
         placed = (
             {name: (node.initialized_s is not None, node.deleting) for name, node in seen.nodes.items()},
             {uid: name for name, mine in pods.items() for uid in mine},
@@ -171,10 +173,15 @@ class OwnedNodes:
         if placed != self._placed:
             self._placed, self._changed_s = placed, now_s
         seen.changed_s = self._changed_s
-        self.served.look(seen, ours, leaving)
+        self.served.look(seen, ours, leaving, self._gated_s)
+        self._gated_s = {uid: at_s for uid, at_s in self._gated_s.items() if uid in self.watch.why}
         self._tell_troubles(seen)
         self._forget()
         return seen
+
+    def _waits_since_s(self, pod: Pod, now_s: float) -> float:
+        """Return since when a pod may be scheduled: its creation, or when it was last seen with a scheduling gate."""
+        return min(self._gated_s.get(pod.uid, pod.created_s * self.speed), now_s)
 
     def pods_of(self, claim: wire.NodeClaimObject) -> dict[str, Pod]:
         """Return the pods on a claim's node by uid, without daemons."""

@@ -14,9 +14,10 @@ class Served:
     """Counts over what is observed, one look after the other.
 
     A pod counts when it is first seen on a node of ours; one that was there at the first look is unknown. It has waited
-    from its creation until its kubelet has begun to start it, or until it was seen. `speed`: as for `OwnedNodes`.
-    `waited_s`: how long each pod had waited that the last look found first. `evictions`: how many pods it found to be
-    evicted. What is written as `evicted` and `pod_hours` forgets what was days ago.
+    from its creation, or since it was last seen with a scheduling gate, until its kubelet has begun to start it, or
+    until it was seen. `speed`: as for `OwnedNodes`. `waited_s`: how long each pod had waited that the last look found
+    first. `evictions`: how many pods it found to be evicted. What is written as `evicted` and `pod_hours` forgets what
+    was days ago.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
@@ -30,11 +31,13 @@ class Served:
         """Take note that the node of these pods, by uid, is drained from now on."""
         self._leaving |= set(pods)
 
-    def look(self, seen: Observed, there: Mapping[str, Pod], leaving: Collection[str]) -> None:
+    def look(
+        self, seen: Observed, there: Mapping[str, Pod], leaving: Collection[str], gated_s: Mapping[str, float]
+    ) -> None:
         """Write into `seen` what has happened since the last look.
 
         `there`: by uid the pods of all nodes of ours. `leaving`: uids of those whose node is drained: once they are
-        gone they count as evicted.
+        gone they count as evicted. `gated_s`: by uid, when pods were last seen with a scheduling gate.
         """
         if self._looked_s is not None:
             seconds = max(seen.now_s - self._looked_s, 0.0)
@@ -42,10 +45,13 @@ class Served:
             self.evictions = len(self._leaving - there.keys())
             self._evicted = self._evicted * fades + self.evictions
             self._pod_hours = self._pod_hours * fades + len(self._known) * seconds / _HOUR_S
-            self.waited_s = tuple(self._waited_s(there[uid], seen.now_s) for uid in there.keys() - self._known)
+            self.waited_s = tuple(
+                self._waited_s(there[uid], gated_s.get(uid), seen.now_s) for uid in there.keys() - self._known
+            )
         self._looked_s, self._known, self._leaving = seen.now_s, frozenset(there), frozenset(leaving)
         seen.evicted, seen.pod_hours = self._evicted, self._pod_hours
 
-    def _waited_s(self, pod: Pod, now_s: float) -> float:
+    def _waited_s(self, pod: Pod, gated_s: float | None, now_s: float) -> float:
+        since_s = pod.created_s * self._speed if gated_s is None else gated_s
         until_s = pod.started_s * self._speed if pod.started_s else now_s
-        return max(min(until_s, now_s) - pod.created_s * self._speed, 0.0)
+        return max(until_s - since_s, 0.0)

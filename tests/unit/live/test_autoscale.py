@@ -22,7 +22,7 @@ from aaml.live.owned_nodes import OwnedNodes
 from aaml.nodes.learned_rules import LAUNCH_S
 from support import make
 from support.scripted_api import HANG, ScriptedApi, listing, one_node, write_kubeconfig
-from support.watched_nodes import CATALOGUE, EAGER, GIB, NOW_S, PATH, Live, claim, pod
+from support.watched_nodes import CATALOGUE, EAGER, GIB, NOW_S, PATH, UNSCHEDULABLE, Live, claim, pod
 
 # ---- what is seen ----------------------------------------------------------------------------------------------------
 
@@ -315,6 +315,26 @@ def test_how_long_nodes_take_to_come_here_says_when_they_are_provisioned(api: An
     after = lead_s()
     assert after == pytest.approx(before + 0.2 * (629.0 - LAUNCH_S)), "launched 630 s ago, ready a second ago"
     assert lead_s() == after, "once"
+
+
+def test_a_pod_waits_for_a_node_from_when_its_gates_are_gone(api: Any) -> None:
+    live, metrics = api.live.node("a", "large", pod("web", 6.0)), AutoscaleMetrics()
+    controller = live.controller(replace(EAGER, wait_p99_s=45.0), metrics=metrics)
+    jobs = [pod(f"job-{at}", 0.5, gates=("kueue.x-k8s.io/admission",)) for at in range(2)]
+    live.waits(*jobs, why="")
+    for _ in range(2):
+        controller.step()
+        live.now_s += 1800.0
+    controller.step()
+    free, waits = (replace(each, gates=()) for each in jobs)
+    live.tell(PODS, SeenPod(replace(free, node_name="n-a", started_s=live.now_s + 1.0)), change="modified")
+    live.tell(PODS, SeenPod(waits, why=UNSCHEDULABLE), change="modified")
+    live.now_s += 2.0
+    controller.step()
+    assert metrics.registry.get_sample_value("aaml_autoscale_late_pods_total") == 0.0
+    assert metrics.registry.get_sample_value("aaml_autoscale_waited_seconds_total") == 1.0
+    (waiting,) = live.nodes.observe(live.now_s).waiting.values()
+    assert (waiting.pod.uid, waiting.since_s) == (waits.uid, live.now_s - 2.0)
 
 
 def test_a_pod_that_is_gone_before_the_next_look_counts_as_evicted(api: Any) -> None:

@@ -163,9 +163,11 @@ def test_over_episodes_the_promise_is_kept(seconds):
 def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
     served, seen, there = Served(speed=2.0), Moment(2000.0).seen, {"old": pod("old"), "c": pod("c", created_s=990.0)}
 
+    gated_s = {}
+
     def look(at_s, *leaving):
         seen.now_s = at_s
-        served.look(seen, there, set(leaving))
+        served.look(seen, there, set(leaving), gated_s)
 
     look(2000.0)
     assert (served.waited_s, seen.evicted, seen.pod_hours) == ((), 0.0, 0.0), "none is known"
@@ -185,6 +187,12 @@ def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
     del there["quick"]
     look(2072.0)
     assert (seen.evicted, served.evictions) == (2.0, 1), "it was gone before the next look"
+    there["gated"], gated_s["gated"] = pod("gated", created_s=100.0, started_s=1037.0), 2071.0
+    look(2072.0)
+    assert served.waited_s == (3.0,), "the time at a gate is not waiting for a node"
+    there["ahead"] = pod("ahead", created_s=1040.0, started_s=1130.0)
+    look(2072.0)
+    assert served.waited_s == (180.0,), "both are times of the API server, whose clock is ahead of this machine's"
     look(2072.0 + 24 * 3600.0)
     assert seen.evicted == pytest.approx(2 / 2.718281828)
 
