@@ -39,7 +39,7 @@ from aaml.nodes.rows import (
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 
 LATE = 0.005  # share of the pods that is let wait for longer than promised: half of what may
-LAUNCH_S, LEAD_S = 22.0, 2.0  # how long a node takes to come, and is provisioned earlier than that, at the beginning
+LAUNCH_S, LEAD_S = 22.0, 5.0  # how long a node takes to come, and is provisioned earlier than that, at the beginning
 _LATE_STEP_S, _MEAN_STEP = 1.0, 0.05  # by how much a late pod changes the latter, and a second of waiting the patience
 _MOST_PATIENCE = 10.0  # times the promised mean: pods that are placed at once add to it without end
 _NEW_LAUNCH = 0.2  # what the latest launch counts in the average

@@ -196,7 +196,7 @@ spec:
 ---
 kind: Pod
 metadata: {name: proxy}
-spec: {hostNetwork: true, containers: [{name: c, ports: [{containerPort: 80}, {containerPort: 81, hostPort: 90}]}]}
+spec: {hostNetwork: true, containers: [{name: c, ports: [{containerPort: 80}, {containerPort: 90, hostPort: 90}]}]}
 """,
     )
     gib = 1 << 30

@@ -13,6 +13,7 @@ from msgspec import inspect as types
 
 from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.kube.objects import wire
+from aaml.kube.objects.validation import validate
 from aaml.schema import convert
 
 T = TypeVar("T")
@@ -192,7 +193,9 @@ def read_strictly(content: Mapping[str, Any], kind: type[T], where: str) -> T:
     Raises `UserError` for a field that is unknown or missing, and for a value that is none of a field.
     """
     _check(content, _info(kind), where, "")
-    return convert(content, kind, where)
+    found = convert(content, kind, where)
+    validate(found, where)
+    return found
 
 
 def _check(value: Any, kind: types.Type, where: str, place: str) -> None:
