@@ -103,6 +103,9 @@ class NodeController:
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
         self._ready: AbstractSet[str] | None = None  # nodes that were ready at the last look
+        self._held: set[str] = (
+            set()
+        )  # uids of pods for which nodes were refused: an earlier order would not have helped
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
@@ -167,12 +170,16 @@ class NodeController:
     def _provision(self, kinds: Sequence[InstanceType], replaced: Sequence[str], seen: Observed) -> None:
         """Provision a node of each type, for pods that wait or to replace nodes."""
         allowed = list(kinds)[: self._allowed(len(kinds), replaced, seen)] if kinds else []
+        if len(allowed) < len(kinds) and not replaced:
+            self._held |= seen.waiting.keys()
         if not allowed or (replaced and len(allowed) < len(kinds)):
             return
         price = price_of(kinds)
         freed = sum(seen.nodes[name].price for name in replaced)
         why = f"in place of {', '.join(replaced)}" if replaced else _who_waits(seen)
         provisioned = allowed if not self._apply else self._post_all(allowed, seen, for_pods=not replaced)
+        if len(provisioned) < len(allowed) and not replaced:
+            self._held |= seen.waiting.keys()
         if not provisioned:
             return
         paid = price_of(provisioned)
@@ -402,11 +409,13 @@ class NodeController:
         for name in () if self._ready is None else took_s.keys() - self._ready:
             self._autoscaler.came(took_s[name])
         self._ready = took_s.keys()
-        for waited_s in self._nodes.served.waited_s:
-            self._autoscaler.serve(waited_s)
+        for uid, waited_s in self._nodes.served.waited_s.items():
+            if uid not in self._held:
+                self._autoscaler.serve(waited_s)
             self._metrics.served.inc()
             self._metrics.waited.inc(waited_s)
             self._metrics.late.inc(self._promise.serve(waited_s))
+        self._held &= seen.waiting.keys()
         self._metrics.evicted.inc(self._nodes.served.evictions)
 
 

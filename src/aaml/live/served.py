@@ -15,14 +15,14 @@ class Served:
 
     A pod counts when it is first seen on a node of ours; one that was there at the first look is unknown. It has waited
     from its creation, or since it was last seen with a scheduling gate, until its kubelet has begun to start it, or
-    until it was seen. `speed`: as for `OwnedNodes`. `waited_s`: how long each pod had waited that the last look found
-    first. `evictions`: how many pods it found to be evicted. What is written as `evicted` and `pod_hours` forgets what
-    was days ago.
+    until it was seen. `speed`: as for `OwnedNodes`. `waited_s`: by uid, how long the pods had waited that the last look
+    found first. `evictions`: how many pods it found to be evicted. What is written as `evicted` and `pod_hours` forgets
+    what was days ago.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
         self.evictions = 0
-        self.waited_s: tuple[float, ...] = ()
+        self.waited_s: Mapping[str, float] = {}
         self._evicted = self._pod_hours = 0.0
         self._speed, self._known, self._leaving = speed, frozenset[str](), frozenset[str]()
         self._looked_s: float | None = None
@@ -45,9 +45,9 @@ class Served:
             self.evictions = len(self._leaving - there.keys())
             self._evicted = self._evicted * fades + self.evictions
             self._pod_hours = self._pod_hours * fades + len(self._known) * seconds / _HOUR_S
-            self.waited_s = tuple(
-                self._waited_s(there[uid], gated_s.get(uid), seen.now_s) for uid in there.keys() - self._known
-            )
+            self.waited_s = {
+                uid: self._waited_s(there[uid], gated_s.get(uid), seen.now_s) for uid in there.keys() - self._known
+            }
         self._looked_s, self._known, self._leaving = seen.now_s, frozenset(there), frozenset(leaving)
         seen.evicted, seen.pod_hours = self._evicted, self._pod_hours
 

@@ -66,7 +66,7 @@ def served(at: Record, terms: Record, waited_s: float, before_s: float) -> None:
     if terms.wait_p99_s > 0.0:
         late = waited_s > terms.wait_p99_s >= before_s
         lead_s = at.lead_s + _LATE_STEP_S * (late - LATE * first)
-        at.lead_s = min(max(lead_s, -terms.wait_p99_s), terms.wait_p99_s)
+        at.lead_s = min(max(lead_s, -terms.wait_p99_s), max(terms.wait_p99_s - at.launch_s, 0.0))  # that is at once
     if terms.wait_mean_s > 0.0:
         owed_s = terms.wait_mean_s * first - (waited_s - max(before_s, 0.0))
         most_s = _MOST_PATIENCE * terms.wait_mean_s

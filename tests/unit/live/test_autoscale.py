@@ -317,6 +317,23 @@ def test_how_long_nodes_take_to_come_here_says_when_they_are_provisioned(api: An
     assert lead_s() == after, "once"
 
 
+def test_pods_for_which_a_limit_refuses_nodes_are_late_and_bring_no_others_forward(api: Any) -> None:
+    live, metrics = api.live.node("a", "large", pod("web", 7.0)), AutoscaleMetrics()
+    controller = live.controller(
+        replace(EAGER, wait_p99_s=25.0), metrics=metrics, apply=True, limits=MoveLimits(most_nodes=1)
+    )
+    jobs = [pod(f"job-{at}", 0.5) for at in range(60)]
+    live.waits(*jobs)
+    for _ in range(3):
+        controller.step()
+        live.now_s += 100.0
+    lead_s = metrics.registry.get_sample_value("aaml_autoscale_lead_seconds")
+    live.tell(PODS, *(SeenPod(replace(each, node_name="n-a")) for each in jobs), change="modified")
+    controller.step()
+    assert metrics.registry.get_sample_value("aaml_autoscale_late_pods_total") == 60.0
+    assert metrics.registry.get_sample_value("aaml_autoscale_lead_seconds") == lead_s
+
+
 def test_a_pod_waits_for_a_node_from_when_its_gates_are_gone(api: Any) -> None:
     live, metrics = api.live.node("a", "large", pod("web", 6.0)), AutoscaleMetrics()
     controller = live.controller(replace(EAGER, wait_p99_s=45.0), metrics=metrics)
