@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aaml.live.node_template import NodeTemplate
     from aaml.live.replica import Replica
     from aaml.nodes.catalogue import Catalogue
+    from aaml.nodes.commitments import Commitments
     from aaml.nodes.node_policy import NodePolicy
 
 LOST_STATUS = 1
@@ -59,6 +60,8 @@ class Args(ReplicaSettings):
     """provision even where Karpenter provisions for NodePools itself, perhaps for the same pods"""
     instance_types: Path | None = None
     """file with types and prices in the format of Karpenter's KWOK provider; without it the made-up types that ship"""
+    commitments: Path | None = None
+    """file with savings plans and reservations (kind: Commitments): a node that they pay for counts what it adds"""
     template: Path | None = None
     """file with a NodePool whose spec.template says what nodes are like: class, labels, taints, startupTaints,
     expireAfter, terminationGracePeriod, requirements; without it nodes expire after 720h, Karpenter's default"""
@@ -81,6 +84,7 @@ def run(args: Args) -> int:
     from aaml.live.autoscale_metrics import AutoscaleMetrics
     from aaml.live.node_template import KWOK_CLASS, NodeTemplate
     from aaml.live.replica import Replica, run_replica
+    from aaml.nodes.committed import find_commitments
     from aaml.nodes.file import find_autoscaler
     from aaml.nodes.node_policy import NodePolicy
     from aaml.telemetry.console import terminal_log
@@ -100,6 +104,7 @@ def run(args: Args) -> int:
         else NodeTemplate.plain(args.node_class or KWOK_CLASS)
     )
     catalogue = template.catalogue(args.instance_types)
+    commitments = find_commitments(args.commitments, args.instance_types)
     options = replace(args, leader_elect=args.leader_elect and args.apply)
     stop, metrics = threading.Event(), AutoscaleMetrics()
 
@@ -114,14 +119,14 @@ def run(args: Args) -> int:
         run_replica(options, make, metrics.text, kubeconfig=args.kubeconfig, granted_by="autoscale") as replica,
     ):
         if replica.acquire(stop.is_set):
-            _decide(args, policy, template, catalogue, replica, stop, metrics)
+            _decide(args, policy, template, catalogue, commitments, replica, stop, metrics)
         lost = replica.lost or (replica.leads and not replica.holds_lease)
         return LOST_STATUS if lost else interruption.service_status
 
 
 def _decide(
-    args: Args, policy: "NodePolicy", template: "NodeTemplate", catalogue: "Catalogue", replica: "Replica",
-    stop: "threading.Event", metrics: "AutoscaleMetrics",
+    args: Args, policy: "NodePolicy", template: "NodeTemplate", catalogue: "Catalogue", commitments: "Commitments",
+    replica: "Replica", stop: "threading.Event", metrics: "AutoscaleMetrics",
 ) -> None:  # fmt: skip
     """Watch the cluster, and provision and terminate nodes until `stop` is set."""
     import time
@@ -149,7 +154,7 @@ def _decide(
         limits = MoveLimits(args.moves, args.interval, args.most_nodes)
         controller = NodeController(
             owned, policy, template, tell, limits=limits, apply=args.apply,
-            beside_nodepools=args.beside_nodepools, metrics=metrics,
+            beside_nodepools=args.beside_nodepools, metrics=metrics, commitments=commitments,
         )  # fmt: skip
         doing = "provisions and terminates nodes" if args.apply else "dry run, nothing is written"
         print(f"{Place.look(watch.transport, args.kubeconfig)}: {doing}", flush=True)

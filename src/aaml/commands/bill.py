@@ -13,15 +13,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aaml.commands.kinds import Flag
 from aaml.commands.signals import ends_by
 from aaml.errors import UserError, bad_value
 from aaml.settings import Count, Positive, Settings
-
-if TYPE_CHECKING:
-    from aaml.nodes.commitments import Commitments
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -61,11 +57,12 @@ def run(args: Args) -> int:
 
     from aaml.kube.watcher import ClusterWatch
     from aaml.live.bill import Bill, follow
+    from aaml.nodes.committed import find_commitments
     from aaml.nodes.prices import PriceList
 
     since_s = _since(args.since, time.time())
     prices = PriceList.read(args.instance_types)
-    commitments = _commitments(args)
+    commitments = find_commitments(args.commitments, args.instance_types) if args.commitments else None
     stop = threading.Event()
 
     def show(bill: Bill) -> None:
@@ -81,29 +78,19 @@ def run(args: Args) -> int:
     return 0  # Ctrl-C is the way out of it
 
 
-def _commitments(args: Args) -> "Commitments | None":
-    """Return what was committed to. With a file of instance types each name is one of its types."""
-    from aaml.nodes.catalogue_file import read_types
-    from aaml.nodes.commitments import read_commitments
-
-    if args.commitments is None:
-        return None
-    known = () if args.instance_types is None else read_types(args.instance_types, every=True)
-    return read_commitments(args.commitments, (each.name for each in known))
-
-
 def _recorded(args: Args, folder: Path) -> int:
     """Show what commitments have paid for on a recording's nodes."""
-    from aaml.evaluation.recorded_commitments import judge
+    from aaml.evaluation.recorded_commitments import evaluate_commitments
+    from aaml.nodes.committed import find_commitments
     from aaml.nodes.prices import PriceList
     from aaml.workload.trace.trace import Trace
 
-    commitments = _commitments(args)
-    if commitments is None:
+    if args.commitments is None:
         raise UserError("recorded: goes with --commitments FILE; what nodes cost without them, `aaml replay` says")
     if args.watch:
         raise UserError("watch: goes without --recorded; a recording does not change")
-    found = judge(Trace.read(folder), PriceList.read(args.instance_types), commitments)
+    commitments = find_commitments(args.commitments, args.instance_types)
+    found = evaluate_commitments(Trace.read(folder), PriceList.read(args.instance_types), commitments)
     print(found.to_json() if args.json else found.text())
     return 0
 

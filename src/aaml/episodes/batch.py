@@ -81,6 +81,7 @@ _METERED = (
     "metered_s",
     "alive",
     "price",
+    "off",
     "watts",
     "cpu_milli",
     "memory_bytes",
@@ -233,7 +234,7 @@ class BatchedEnv:
         sizes = (
             {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
-            | dict.fromkeys("YZJXQ", 0)
+            | dict.fromkeys("YZJXQAF", 0)
             | {"R": 4, "n": len(NODE), "o": len(OFFER)}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
@@ -426,6 +427,7 @@ class BatchedEnv:
                     "G": max(own["G"], devices),
                 }  # fmt: skip
                 own |= {"Q": len(plan.supply.limits), "Y": 1 if plan.supply.may.size else 0}
+                own |= {"A": len(plan.supply.book.amounts), "F": len(plan.supply.book.steps)}
                 self._elastic = True
             self._check_kind(plan)
             sizes |= {letter: max(sizes[letter], size) for letter, size in own.items()}
@@ -510,6 +512,8 @@ class BatchedEnv:
             put(pool.selected[slot], supply.selected)
             put(pool.limits[slot], supply.limits)
             put(pool.stuck[slot], supply.stuck)
+        put(pool.amounts[slot], supply.book.amounts)
+        put(pool.steps[slot], supply.book.steps)
         put(pool.corners[slot], supply.corners)
         put(pool.devices[slot], supply.devices)
         put(pool.may[slot], supply.may)

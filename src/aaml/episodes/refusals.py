@@ -16,6 +16,8 @@ a deadline                          of what is left of an evicted pod's lifetime
 the descheduler, an autoscaler of   they are not compiled
 one's own
 over 600 types                      memory for each pod and type
+a reservation of a zone, of a type  nodes of a type are alike
+that is launched in several
 kube-scheduler: images, soft        plugins that score them are not compiled
 taints, containers without a
 request, nodes in several zones,
@@ -34,6 +36,8 @@ from aaml.episodes.ports import Beginning, Supply
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
+from aaml.nodes.commitments import NOTHING_COMMITTED
+from aaml.nodes.committed import zoned
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.karpenter_rules import MOST_TYPES
 from aaml.nodes.learned import LearnedNodes
@@ -79,6 +83,7 @@ def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNode
             f"compiled episodes know Karpenter, learned nodes, the Cluster Autoscaler, not {type(buyer).__name__}"
         )
     _check_catalogue(buyer.catalogue)
+    _check_commitments(supply, buyer)
     resources = set(buyer.catalogue.resources)
     for pod in pods:
         found = (
@@ -94,6 +99,14 @@ def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNode
 def _check_catalogue(catalogue: Catalogue) -> None:
     if len(catalogue.numbers) < len(catalogue) or len(catalogue) > MOST_TYPES:
         raise UserError(f"compiled episodes know at most {MOST_TYPES} instance types, of a name each")
+
+
+def _check_commitments(supply: Supply, buyer: Karpenter | LearnedNodes | ClusterAutoscaler) -> None:
+    committed = supply.meter.commitments
+    if name := zoned(committed, buyer.catalogue.types):
+        raise UserError(f"a reservation of {name} is for a zone; compiled episodes launch it in several at one price")
+    if isinstance(buyer, LearnedNodes) and buyer.commitments not in (NOTHING_COMMITTED, committed):
+        raise UserError("compiled learned nodes know of no other commitments than the bill's")
 
 
 def check_kube_scheduler(nodes: Iterable[Node], pods: Iterable[Pod]) -> None:

@@ -13,6 +13,7 @@ from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
 from aaml.nodes.budgets import NOBODY, SEVERAL, evictable
+from aaml.nodes.commitments import settle
 from aaml.nodes.rows import (
     BUYS,
     DELETES,
@@ -28,6 +29,7 @@ from aaml.nodes.rows import (
     SHAPE_REQUEST,
     TRAIT,
     Number,
+    RuleWork,
     Seen,
     is_kept,
     kept_pods,
@@ -54,6 +56,7 @@ def begin_supply(env: Env, own: Owned) -> None:
     at.cpu_worth, at.memory_worth, at.gpu_worth, at.drained_s, at.nothing_s = 0.0, 0.0, 0.0, -np.inf, np.nan
     at.dollars, at.fluid_dollars, at.core_hours, at.node_hours, at.kwh, at.co2_g = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     at.running, at.pod_hours, at.evicted = 0, 0.0, 0.0
+    at.off = 0.0 - own.seen.terms.committed
     at.launch_s, at.lead_s, at.patience_s = learned.LAUNCH_S, learned.LEAD_S, own.seen.terms.patience_s
     at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.seen.terms.first_look_s
     at.added_s = -np.inf
@@ -200,7 +203,7 @@ def show_owned(env: Env, own: Owned, paid: FloatArray, shown: FeatureArray) -> N
 @outlined
 def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
     """Buy a node of a type, in the cheapest way or as spot; returns its number."""
-    env, own, _, _ = referent(ref)
+    env, own, _, work = referent(ref)
     at, now_s, terms = own.seen.at, env.at.now_s, own.seen.terms
     number = at.bought
     for column in (NODE.row, NODE.first, NODE.last, NODE.replaced, NODE.next_replaced):
@@ -226,6 +229,8 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
     at.alive += 1
     at.bought += 1
     meter.launched(own.seen.at, own.seen.paid[number], own.seen.offers[OFFER.watts_idle, kind])
+    if terms.commitments > 0:
+        _settle(own.seen, work.supply.rule)
     at.changed_s = now_s
     ready_s = now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number]
     if terms.join_step_s > 0.0:
@@ -233,6 +238,23 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
         _push(own, max(ready_s - terms.join_step_s, now_s), _STEP, number)
     _push(own, ready_s, _READY, number)
     return number
+
+
+@outlined
+def _settle(seen: Seen, rule: RuleWork) -> None:
+    """Let commitments pay for the nodes that there are now: `CommittedNodes.add`."""
+    at, terms = seen.at, seen.terms
+    for kind in range(terms.kinds):
+        rule.there[kind] = 0.0
+    for i in range(at.alive):
+        number = seen.nodes[NODE.alive, i]
+        if not seen.nodes[NODE.spot, number]:
+            rule.there[seen.nodes[NODE.kind, number]] += 1.0
+    covered = settle(
+        seen.amounts[: terms.commitments], seen.steps[: terms.steps], seen.offers[OFFER.price],
+        rule.there[: terms.kinds], 1.0, rule.on_demand, rule.unspent, rule.unspent[:0],
+    )  # fmt: skip
+    meter.settled(at, covered, terms.committed)
 
 
 @inlined
@@ -297,7 +319,7 @@ def _push(own: Owned, at_s: float, kind: int, subject: int) -> None:
 @outlined
 def _happen(ref: EpisodeReference, kind: int, subject: int) -> bool:
     """Let an event happen; returns whether pods may fit elsewhere now."""
-    env, own, _, _ = referent(ref)
+    env, own, _, work = referent(ref)
     if kind == _READY:
         return _ready(ref, subject)
     if kind == _STEP:
@@ -314,7 +336,7 @@ def _happen(ref: EpisodeReference, kind: int, subject: int) -> bool:
         return True
     if not np.isnan(own.seen.node_times[NODE_TIME.draining_s, subject]):
         _evict(ref, subject)
-        _give_back(env, own, subject)
+        _give_back(env, own, work.supply.rule, subject)
     return False
 
 
@@ -450,7 +472,7 @@ def _stop(ref: EpisodeReference, pod: int) -> bool:
 
 
 @inlined
-def _give_back(env: Env, own: Owned, number: int) -> None:
+def _give_back(env: Env, own: Owned, rule: RuleWork, number: int) -> None:
     """Give a node back, if its pods are gone and it has been kept for long enough."""
     at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
     if (
@@ -464,6 +486,8 @@ def _give_back(env: Env, own: Owned, number: int) -> None:
     meter.gone(own.seen.at, own.seen.paid[number], own.seen.offers[OFFER.watts_idle, kind])
     _take_out(own.seen.nodes[NODE.alive], at.alive, number)
     _take_out(own.seen.nodes[NODE.by_name], at.alive, number)
+    if own.seen.terms.commitments > 0:
+        _settle(own.seen, rule)
     own.seen.node_times[NODE_TIME.draining_s, number] = np.nan
     at.changed_s = now_s
     gap, n = own.seen.nodes[NODE.row, number], env.at.nodes - 1

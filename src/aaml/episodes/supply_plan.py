@@ -17,6 +17,8 @@ from aaml.nodes.arrays import Sold
 from aaml.nodes.budgets import LIMIT, is_stuck, protector
 from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler, scan_terms
+from aaml.nodes.commitments import NOTHING_COMMITTED, Book
+from aaml.nodes.committed import book_of
 from aaml.nodes.karpenter import Karpenter, budgets_of, terms_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
@@ -51,7 +53,8 @@ class SupplyPlan:
     ===========  =============  ====================================================================================
 
     `catalogue`: what may be bought, which may be less than what `supply` knows. `karpenter`, `policy`, `scans`: what
-    whoever provisions is configured to do; the latter two are None for Karpenter.
+    whoever provisions is configured to do; the latter two are None for Karpenter. `book`: commitments, over a pool for
+    each type.
     """
 
     supply: Supply
@@ -73,6 +76,7 @@ class SupplyPlan:
     devices: IntArray
     models: tuple[str, ...]
     may: npt.NDArray[np.bool_]
+    book: Book
 
     @classmethod
     def of(cls, supply: Supply, state: ClusterState, workload: Workload) -> "SupplyPlan":
@@ -105,6 +109,7 @@ class SupplyPlan:
             np.array([budget.limit for budget in supply.budgets], np.int64).reshape(-1, len(LIMIT)),
             np.array([is_stuck(supply.budgets, pod) for pod in workload.pods], np.bool_),
             np.array([_alike(kind) for kind in catalogue.types], np.int64), sold.devices, models, may,
+            book_of(supply.meter.commitments, catalogue.types),
         )  # fmt: skip
 
     @property
@@ -131,7 +136,7 @@ class SupplyPlan:
 
     def terms(self) -> dict[str, float]:
         """Return the numbers of `aaml.nodes.rows.TERMS`, but for the order of waiting pods."""
-        times, prices = self.supply.times, self.supply.prices
+        times, prices, buyer = self.supply.times, self.supply.prices, self.supply.autoscaler
         return {
             **terms_of(self.karpenter), "kinds": len(self.offers), "corners": len(self.corners),
             "hours": len(self.supply.meter.carbon_g_per_kwh), "first_look_s": self.first_look_s,
@@ -142,7 +147,9 @@ class SupplyPlan:
             "wait_per_hour": prices.wait_per_hour, "eviction": prices.eviction,
             "consolidatable_s": self.supply.consolidatable_s, "learned": self.policy is not None,
             **(self.policy or NodePolicy()).terms(), **scan_terms(self.scans or ClusterAutoscalerSettings()),
-            "scans": self.scans is not None,
+            "scans": self.scans is not None, "commitments": len(self.book.amounts), "steps": len(self.book.steps),
+            "committed": self.book.fixed,
+            "knows": isinstance(buyer, LearnedNodes) and buyer.commitments != NOTHING_COMMITTED,
         }  # fmt: skip
 
     @cached_property

@@ -44,6 +44,8 @@ class SupplyPool(NamedTuple):
     may: Any
     on_sale: Any
     stays: Any
+    amounts: Any
+    steps: Any
 
 
 class SupplyRows(NamedTuple):
@@ -108,7 +110,7 @@ def _owned_of(supply: Any, env: Env, b: int) -> Owned | None:
         pool.pods[w], pool.kept_s[w], pool.evicting[w], env.shapes, env.pods.shape, env.nodes.allocatable,
         env.nodes.requested, pool.offers[w], pool.prices[w], pool.corners[w], pool.budgets[w], pool.names[w],
         pool.devices[w], env.nodes.gpu_free, rows.paid[b], rows.plan_types[b], pool.may[w], pool.on_sale[w],
-        rows.blocked[b], pool.stuck[w], pool.stays[w],
+        rows.blocked[b], pool.stuck[w], pool.stays[w], pool.amounts[w], pool.steps[w],
     )  # fmt: skip
     return Owned(
         seen,
@@ -148,6 +150,7 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
         "endures": (_B, "WC"), "alike": (_I, "WK2"), "pods": (_S, "W4T"), "kept_s": (_F, "WT"), "evicting": (_F, "WT"),
         "protected": (_S, "WX"), "selected": (_B, "WQX"), "limits": (_I, "WQ3"), "stuck": (_B, "WX"),
         "devices": (_I, "WKJ"), "models": (_I, "WK"), "may": (_B, "WYZ"), "on_sale": (_B, "W0"), "stays": (_B, "W0"),
+        "amounts": (_F, "WA"), "steps": (_F, "WF3"),
     },
     "SupplyRows": {
         "states": (STATE, "B"), "node_times": (_F, "B7L"), "nodes": (_S, "BnL"), "pod_times": (_F, "B4T"),
@@ -157,5 +160,5 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "RuleWork": WORK_LAYOUT,
 }  # fmt: skip
 """As in `aaml.episodes.rows`; J: GPUs of a type; Y and Z: T and K where pods name GPU models, else 0; X: T where
-budgets protect pods, else 0; `n`: the columns
-of `NODE`, `o`: of `OFFER`. Where a size is 0, nothing is told."""
+budgets protect pods, else 0; A: commitments, F: steps in which they are used; `n`: the columns of `NODE`, `o`: of
+`OFFER`. Where a size is 0, nothing is told."""

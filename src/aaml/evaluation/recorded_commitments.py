@@ -32,7 +32,7 @@ _MOST_TRIED = 200
 
 
 @dataclass(frozen=True)
-class JudgedCommitment:
+class EvaluatedCommitment:
     """A commitment on a recording's nodes; dollars an hour.
 
     `one_more`: what one more dollar an hour of a plan, or one more instance, would have saved. `best`: the amount that
@@ -62,7 +62,7 @@ class RecordedBill:
     alone_per_hour: float
     spot_per_hour: float
     blocks: str
-    lines: tuple[JudgedCommitment, ...]
+    lines: tuple[EvaluatedCommitment, ...]
     unpriced: dict[str, int]
 
     def to_json(self) -> str:
@@ -108,7 +108,7 @@ class RecordedBill:
         return "\n".join((*lines, "", plain(drawn), "", *notes))
 
 
-def judge(trace: Trace, prices: PriceList, commitments: Commitments) -> RecordedBill:
+def evaluate_commitments(trace: Trace, prices: PriceList, commitments: Commitments) -> RecordedBill:
     """Return what commitments have paid for on the nodes of a recording.
 
     Raises `UserError` for a trace in which no time was recorded, or no node has a price.
@@ -125,11 +125,11 @@ def judge(trace: Trace, prices: PriceList, commitments: Commitments) -> Recorded
     blocks, told = _blocks(found)
     return RecordedBill(
         trace.name, hours, per_hour, (total.covered + total.on_demand) / hours, spot / hours, told,
-        tuple(_judged(found, which, blocks) for which in range(len(commitments.names))), dict(unpriced),
+        tuple(_evaluated(found, which, blocks) for which in range(len(commitments.names))), dict(unpriced),
     )  # fmt: skip
 
 
-def _judged(found: Hours, which: int, blocks: Sequence[npt.NDArray[np.int64]]) -> JudgedCommitment:
+def _evaluated(found: Hours, which: int, blocks: Sequence[npt.NDArray[np.int64]]) -> EvaluatedCommitment:
     book, amounts = found.book, found.book.amounts
     units, hours = book.commitments.unit_dollars, float(found.hours.sum())
     now, used = found.with_amounts(amounts)
@@ -141,7 +141,7 @@ def _judged(found: Hours, which: int, blocks: Sequence[npt.NDArray[np.int64]]) -
         return mean_interval([float(dollars[block].sum() / found.hours[block].sum()) for block in blocks])
 
     best = _best(found, which)
-    return JudgedCommitment(
+    return EvaluatedCommitment(
         book.commitments.names[which], float(amounts[which]), float(amounts[which] * units[which]),
         float(used[:, which].sum() * units[which] / hours), saved(float(amounts[which]) + 1.0), best, saved(best),
     )  # fmt: skip

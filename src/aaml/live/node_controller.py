@@ -27,6 +27,7 @@ from aaml.live.promise import PromiseMeter
 from aaml.live.purchases import SETTLED_S, Purchases
 from aaml.live.rate_limited_log import RateLimitedLog
 from aaml.nodes.catalogue import InstanceType, price_of
+from aaml.nodes.commitments import NOTHING_COMMITTED, Commitments
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Delete, Observed, OwnedNode, Provision, Waiting
@@ -88,6 +89,7 @@ class NodeController:
         beside_nodepools: bool = False,
         metrics: AutoscaleMetrics | None = None,
         clock: Callable[[], float] | None = None,
+        commitments: Commitments = NOTHING_COMMITTED,
     ) -> None:
         self._nodes, self._policy, self._template, self._tell = nodes, policy, template, tell
         self._limits, self._apply, self._beside_nodepools = limits, apply, beside_nodepools
@@ -99,7 +101,7 @@ class NodeController:
         self._promise = PromiseMeter(policy)
         self.promise = ""
         """What is promised, kept and paid (`PromiseState`) as JSON, "" where nothing is promised."""
-        self._autoscaler = LearnedNodes(policy, nodes.catalogue)
+        self._autoscaler = LearnedNodes(policy, nodes.catalogue, commitments=commitments)
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
         self._ready: AbstractSet[str] | None = None  # nodes that were ready at the last look

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import Pod
 from aaml.nodes.catalogue import Catalogue, InstanceType, per_value, selected
+from aaml.nodes.commitments import NOTHING_COMMITTED, Book
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.kept_out import keep_out
 from aaml.nodes.ports import Observed, OwnedNode
@@ -33,6 +34,7 @@ GONE = 2
 """Numbers after those of the nodes, of nodes that are there no more: they are on their way out, and nothing else."""
 Array = npt.NDArray[Any]
 NO_BUDGETS = np.zeros((2, 0), np.int64)
+NO_COMMITMENTS = NOTHING_COMMITTED.over(())
 _PRIORITY_UNIT = 2.0**25  # of priority, for which evicting a pod counts as much as one pod more
 
 
@@ -60,7 +62,7 @@ class Sold:
 
     def seen(
         self, seen: Observed, at: np.void, terms: np.void, budgets: Array = NO_BUDGETS,
-        plan_types: Array | None = None, gone: int = GONE,
+        plan_types: Array | None = None, gone: int = GONE, book: Book = NO_COMMITMENTS,
     ) -> Seen:  # fmt: skip
         """Return a cluster at a moment. Nodes stand in the order of `seen.nodes`, pods in that of `pods_of`.
 
@@ -97,7 +99,7 @@ class Sold:
             np.array([kind.name not in seen.sold_out for kind in self.catalogue.types], np.bool_),
             np.array([pod.uid in seen.blocked for pod in listed], np.bool_),
             np.array([pod.uid in seen.stuck for pod in listed], np.bool_),
-            np.array([*(node.name in seen.kept for node in there), *[True] * gone], np.bool_),
+            np.array([*(node.name in seen.kept for node in there), *[True] * gone], np.bool_), book.amounts, book.steps,
         )  # fmt: skip
 
     def _nodes(self, there: Sequence[OwnedNode], gone: int) -> tuple[Array, Array, Array]:
@@ -183,7 +185,7 @@ def memory(seen: Seen) -> RuleWork:
     nodes, pods = seen.nodes.shape[1], seen.pods.shape[1]
     sizes = {
         "L": nodes + pods + 1, "T": pods + 1, "K": seen.type_allocatable.shape[0], "R": seen.type_allocatable.shape[1],
-        "J": seen.devices.shape[1],
+        "J": seen.devices.shape[1], "A": len(seen.amounts),
     }  # fmt: skip
     return RuleWork(**{
         name: np.zeros([int(each) if each.isdigit() else sizes[each] for each in letters], kind)

@@ -71,9 +71,9 @@ class Reservation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 
 
 class Pool(NamedTuple):
-    """Nodes that are alike to commitments: of one type, zone, capacity type and price on demand, dollars an hour.
+    """Nodes that are alike to commitments: of one type, zone, capacity type and price, dollars an hour.
 
-    Spot nodes are in no pool.
+    Commitments pay for no spot nodes.
     """
 
     type: str
@@ -125,6 +125,9 @@ class Commitments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
                 _check(f"{at}.instanceTypes", name, known)
             for name in plan.discounts:
                 _check(f"{at}.discounts", name, known | families)
+
+
+NOTHING_COMMITTED = Commitments()
 
 
 def _check(field: str, name: str, known: set[str]) -> None:
@@ -262,20 +265,21 @@ class Book:
     @cached_property
     def steps(self) -> FloatArray:
         """Which commitment is used for which pool, in order, and how much of it by a node."""
-        found: list[tuple[tuple[float, ...], int, int, float]] = []
+        found: list[tuple[tuple[float, ...], int, Pool, int, float]] = []
         reservations = self.commitments.reservations
         for c, reservation in enumerate(reservations):
             for p, pool in enumerate(self.pools):
-                if pool.type == reservation.instance_type and reservation.zone in ("", pool.zone):
+                is_for = pool.type == reservation.instance_type and reservation.zone in ("", pool.zone)
+                if is_for and pool.capacity_type != "spot":
                     order = (not reservation.zone, pool.capacity_type != "reserved", -pool.price)
-                    found.append((order, c, p, 1.0))
+                    found.append((order, c, pool, p, 1.0))
         for c, plan in enumerate(self.commitments.savings_plans, len(reservations)):
             for p, pool in enumerate(self.pools):
                 discount = plan.discount_of(pool.type)
                 if discount is not None and pool.price > 0.0 and pool.capacity_type == "on-demand":
                     rate = pool.price * (1.0 - discount)
-                    found.append(((2.0 + plan.of_all, -discount, rate), c, p, rate))
-        return np.array([each[1:] for each in sorted(found)], dtype=np.float64).reshape(-1, 3)
+                    found.append(((2.0 + plan.of_all, -discount, rate), c, pool, p, rate))
+        return np.array([(c, p, rate) for _, c, _, p, rate in sorted(found)], dtype=np.float64).reshape(-1, 3)
 
     @cached_property
     def fixed(self) -> float:
@@ -286,7 +290,7 @@ class Book:
         """Return what so many node-hours of each pool cost in so many hours."""
         there = np.asarray(nodes, dtype=np.float64)
         left, free, taken = np.zeros(len(self.pools)), np.zeros(len(self.amounts)), np.zeros(len(self.steps))
-        interpreted(settle)(self.amounts, self.steps, there, hours, left, free, taken)
+        interpreted(settle)(self.amounts, self.steps, self.prices, there, hours, left, free, taken)
         which, pools = self.steps[:, 0].astype(np.int64), self.steps[:, 1].astype(np.int64)
         units = self.commitments.unit_dollars
         dollars = taken * self.steps[:, 2] * units[which]
@@ -298,12 +302,13 @@ class Book:
 
 @without_refcount
 def settle(
-    amounts: FloatArray, steps: FloatArray, nodes: FloatArray, hours: float, left: FloatArray, free: FloatArray,
-    taken: FloatArray,
-) -> None:  # fmt: skip
+    amounts: FloatArray, steps: FloatArray, prices: FloatArray, nodes: FloatArray, hours: float, left: FloatArray,
+    free: FloatArray, taken: FloatArray,
+) -> float:  # fmt: skip
     """Let commitments pay for nodes: so many node-hours of each pool [P] in so many hours.
 
-    `amounts` and `steps` are those of a `Book`. Writes what is paid on demand into `left` [P], in node-hours, what is
+    `amounts`, `steps` and `prices` are those of a `Book`. Returns what the nodes would cost on demand that commitments
+    pay for, dollars. Writes what is paid on demand into `left` [P], in node-hours, what is
     left of the commitments into `free` [C], and how many node-hours each step pays for into `taken`, where that has
     elements.
     """
@@ -311,6 +316,7 @@ def settle(
         left[pool] = nodes[pool]
     for which in range(len(amounts)):
         free[which] = amounts[which] * hours
+    dollars = 0.0
     for step in range(len(steps)):
         which, pool, rate = int(steps[step, 0]), int(steps[step, 1]), steps[step, 2]
         most = free[which] / rate
@@ -319,14 +325,7 @@ def settle(
             left[pool], free[which] = 0.0, max(free[which] - covered * rate, 0.0)
         else:
             left[pool], free[which] = left[pool] - covered, 0.0
+        dollars += covered * prices[pool]
         if len(taken):
             taken[step] = covered
-
-
-@without_refcount
-def on_demand_dollars(prices: FloatArray, left: FloatArray) -> float:
-    """Return what node-hours [P] cost that no commitment pays for."""
-    dollars = 0.0
-    for pool in range(len(left)):
-        dollars += left[pool] * prices[pool]
     return dollars

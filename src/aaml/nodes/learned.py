@@ -26,6 +26,8 @@ from aaml.cluster.kernels import called
 from aaml.nodes import learned_rules as rules
 from aaml.nodes.arrays import Sold, memory
 from aaml.nodes.catalogue import Catalogue, Selection, selection
+from aaml.nodes.commitments import NOTHING_COMMITTED, Book, Commitments
+from aaml.nodes.committed import book_of
 from aaml.nodes.kept_out import selections
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Command, Delete, Observed, Provision
@@ -34,18 +36,24 @@ from aaml.nodes.rows import BUYS, DELETES, NODE, NOTHING, POD, POD_TIME, STATE, 
 
 @dataclass
 class LearnedNodes:
-    """Provisions and drains nodes of a catalogue by a policy. `first_look_s`: when it first looks for some to drain."""
+    """Provisions and drains nodes of a catalogue by a policy. `first_look_s`: when it first looks for some to drain.
+
+    With `commitments` a node counts what it adds to what is paid anyway. Of a type that is launched in several zones at
+    one price the first counts.
+    """
 
     policy: NodePolicy
     catalogue: Catalogue
     first_look_s: float = 0.0
     replaced: tuple[str, ...] = ()
     """The nodes that go once what was provisioned in their place is ready."""
+    commitments: Commitments = NOTHING_COMMITTED
     _again_s: dict[str, float] = field(default_factory=dict)  # by pod that waits: when it asks for a node again
     _at: np.void = field(init=False, repr=False)
     _terms: np.void = field(init=False, repr=False)
     _sold: Sold = field(init=False, repr=False)
     _selections: frozenset[Selection] = field(init=False, repr=False)
+    _book: Book = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._at = np.zeros(1, STATE)[0]
@@ -84,7 +92,11 @@ class LearnedNodes:
         """Plan with these types."""
         self._sold, self._at["nothing_s"] = Sold.of(catalogue, self.policy.size_power), nan
         self._terms = np.zeros(1, TERMS)[0]
-        sizes = {"kinds": len(catalogue), "corners": len(self._sold.corners), "by_node": 1}
+        self._book = book_of(self.commitments, catalogue.types)
+        sizes = {
+            "kinds": len(catalogue), "corners": len(self._sold.corners), "by_node": 1,
+            "commitments": len(self._book.amounts), "steps": len(self._book.steps), "knows": 1,
+        }  # fmt: skip
         for name, value in (self.policy.terms() | sizes).items():
             self._terms[name] = value
 
@@ -113,7 +125,7 @@ class LearnedNodes:
         self._at["changed_s"] = seen.changed_s
         names = [*seen.nodes, *(name for name in self.replaced if name not in seen.nodes)]
         self._at["replaced"], self._at["replaced_too"] = [*map(names.index, self.replaced), -1, -1][:2]
-        found = self._sold.seen(seen, self._at, self._terms)
+        found = self._sold.seen(seen, self._at, self._terms, book=self._book)
         work = memory(found)
         orders, count = called(rules.decide, found, work)
         self.replaced = tuple(

@@ -9,6 +9,7 @@ import numpy as np
 
 from aaml.cluster.kernels import inlined, outlined, referent, without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
+from aaml.nodes.commitments import settle
 from aaml.nodes.fit import allows, allows_node, pod_fits, reserve
 from aaml.nodes.rows import (
     BUYS,
@@ -51,6 +52,7 @@ FAST_S, SLOW_S = 30.0, 180.0  # over which the load is averaged
 _SWING_S = 60.0  # over which its changes are added up
 REPLACED = 5  # nodes that are tried alone and two by two
 HOUR_S = 3600.0
+_LEAST_SHARE = 0.001  # of its price, for a node that commitments pay for
 _CPU, _MEMORY = SHAPE_REQUEST + CPU_COLUMN, SHAPE_REQUEST + MEMORY_COLUMN
 
 
@@ -215,6 +217,8 @@ def _buy(ref: RuleReference) -> int:
     if missing == 0:
         return 0
     left = _without_row(work, work.packed, work.packed, pods)
+    if _is_committed(own.terms):
+        _count_nodes(ref)
     spare = own.terms.spare_value + own.terms.spare_growth * _growth(own.at)
     spare = min(max(spare, 0.0), 1.0)
     return _types_for(ref, rows, work.packed, left, spare, OFFER.powered, own.terms.largest_share)
@@ -383,7 +387,7 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
     none are left out. Working memory is `work.left` from row `first` on, and `work.marked`.
     """
     own, work = referent(ref)
-    at, bought, waiting = own.at, 0, 0
+    at, bought, waiting, committed = own.at, 0, 0, _is_committed(own.terms)
     for k in range(count):
         work.marked[k] = _fits_a_type(own, pods[k])
         waiting += work.marked[k]
@@ -398,7 +402,8 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
             offered += _devices_in_all(own.devices, kind) * at.gpu_worth
             value = -np.inf
             if taken:
-                value = (used + spare * _spare(own, offered - used)) / own.offers[column, kind]
+                price = own.offers[column, kind] * (work.adds[kind] if committed else 1.0)
+                value = (used + spare * _spare(own, offered - used)) / price
             if best < 0 or value > most:
                 best, most = kind, value
             if offered <= largest_share * at.load and value > most_small:
@@ -408,6 +413,12 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
         waiting -= taken
         work.bought[bought] = kind
         bought += 1
+        if committed:
+            _count(ref, kind, 1.0)
+    if committed and bought:
+        for k in range(bought):
+            work.there[work.bought[k]] -= 1.0
+        _count(ref, 0, 0.0)
     return bought
 
 
@@ -472,11 +483,122 @@ def _empty_node(own: Seen, work: RuleWork, row: int, kind: int) -> None:
     copy_devices(work.gpu_left, row, own.devices, kind)
 
 
+# ---- commitments -----------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _is_committed(terms: Record) -> bool:
+    """Whether nodes count what they add to what was committed to."""
+    return terms.commitments > 0 and terms.knows > 0
+
+
+@inlined
+def _covered(own: Seen, work: RuleWork) -> float:
+    """Return what of the nodes that are there commitments pay for, dollars an hour."""
+    terms = own.terms
+    return settle(
+        own.amounts[: terms.commitments], own.steps[: terms.steps], own.offers[OFFER.price],
+        work.there[: terms.kinds], 1.0, work.on_demand, work.unspent, work.unspent[:0],
+    )  # fmt: skip
+
+
+@outlined
+def _count_nodes(ref: RuleReference) -> None:
+    """Count the nodes of each type that stay, and write what one more and one less of it would change."""
+    own, work = referent(ref)
+    for kind in range(own.terms.kinds):
+        work.there[kind] = 0.0
+    for i in range(own.at.alive):
+        number = own.nodes[NODE.alive, i]
+        if not own.nodes[NODE.deleting, number] and not own.nodes[NODE.spot, number]:
+            work.there[own.nodes[NODE.kind, number]] += 1.0
+    _count(ref, 0, 0.0)
+
+
+@outlined
+def _count(ref: RuleReference, kind: Number, more: float) -> None:
+    """Count so many more nodes of a type; then write the share of its price that each type adds and saves.
+
+    A node that commitments pay for has a thousandth of its price: so the smaller is the better one of two.
+    """
+    own, work = referent(ref)
+    work.there[kind] += more
+    for other in range(own.terms.kinds):
+        work.adds[other], work.saves[other] = 1.0, 1.0
+    for step in range(own.terms.steps):
+        work.adds[int(own.steps[step, 1])] = -1.0
+    covered = _covered(own, work)
+    for other in range(own.terms.kinds):
+        if work.adds[other] > 0.0:
+            continue
+        price = own.offers[OFFER.price, other]
+        work.there[other] += 1.0
+        work.adds[other] = max(1.0 - (_covered(own, work) - covered) / price, _LEAST_SHARE)
+        work.there[other] -= 1.0
+        if work.there[other] >= 1.0:
+            work.there[other] -= 1.0
+            work.saves[other] = max(1.0 - (covered - _covered(own, work)) / price, _LEAST_SHARE)
+            work.there[other] += 1.0
+
+
+@inlined
+def _leave(ref: RuleReference, number: Number) -> None:
+    """Count a node no more."""
+    own, _ = referent(ref)
+    if number >= 0 and not own.nodes[NODE.spot, number]:
+        _count(ref, own.nodes[NODE.kind, number], -1.0)
+
+
+@inlined
+def _come_back(ref: RuleReference, number: Number) -> None:
+    """Count a node again."""
+    own, _ = referent(ref)
+    if number >= 0 and not own.nodes[NODE.spot, number]:
+        _count(ref, own.nodes[NODE.kind, number], 1.0)
+
+
+@inlined
+def _paid(own: Seen, work: RuleWork, number: Number) -> float:
+    """Return what is not paid any more once a node has gone, dollars an hour."""
+    if not _is_committed(own.terms) or own.nodes[NODE.spot, number]:
+        return own.paid[number]
+    return own.paid[number] * work.saves[own.nodes[NODE.kind, number]]
+
+
+@inlined
+def _added(own: Seen, work: RuleWork, count: int, price: float) -> float:
+    """Return what nodes of the types in `work.bought`, of this price together, add to what is paid, dollars an hour."""
+    before = _covered(own, work)
+    for k in range(count):
+        work.there[work.bought[k]] += 1.0
+    after = _covered(own, work)
+    for k in range(count):
+        work.there[work.bought[k]] -= 1.0
+    return price - (after - before)
+
+
+@inlined
+def _with_commitments(
+    own: Seen, work: RuleWork, first: Number, second: Number, count: int, price: float, new: float
+) -> tuple[float, float]:  # fmt: skip
+    """Return what is not paid any more once one or two nodes have gone, and what those in `work.bought` add then."""
+    before = _covered(own, work)
+    for number in (first, second):
+        if number >= 0 and not own.nodes[NODE.spot, number]:
+            work.there[own.nodes[NODE.kind, number]] -= 1.0
+    saved = price - (before - _covered(own, work))
+    added = _added(own, work, count, new)
+    for number in (first, second):
+        if number >= 0 and not own.nodes[NODE.spot, number]:
+            work.there[own.nodes[NODE.kind, number]] += 1.0
+    return saved, added
+
+
 # ---- draining --------------------------------------------------------------------------------------------------------
 
 
 @outlined
-def _drain(ref: RuleReference) -> tuple[int, int]:  # noqa: C901
+def _drain(ref: RuleReference) -> tuple[int, int]:
     """Plan which nodes go now, or write what is bought for others to go; returns as `decide` does."""
     own, _ = referent(ref)
     at, now_s = own.at, own.at.now_s
@@ -489,15 +611,7 @@ def _drain(ref: RuleReference) -> tuple[int, int]:  # noqa: C901
             own.nodes[NODE.plan, 0], own.nodes[NODE.plan, 1] = first, second
             at.planned = 1 + (second >= 0)
             return DELETES, 0
-    for i in range(at.alive):
-        number = own.nodes[NODE.alive, i]
-        if _may_go(own, number) and own.nodes[NODE.pods, number] == 0 and not _awaited(own, number):
-            since_s = own.node_times[NODE_TIME.last_event_s, number]
-            if np.isnan(since_s):
-                since_s = own.node_times[NODE_TIME.initialized_s, number]
-            if now_s - since_s >= own.terms.empty_s:
-                own.nodes[NODE.plan, at.planned] = number
-                at.planned += 1
+    _plan_empty(ref)
     if at.planned:
         return DELETES, 0
     released = _released(own)
@@ -511,6 +625,29 @@ def _drain(ref: RuleReference) -> tuple[int, int]:  # noqa: C901
     if orders == NOTHING:
         at.nothing_s, at.released = at.changed_s, released
     return orders, bought
+
+
+@inlined
+def _plan_empty(ref: RuleReference) -> None:
+    """Plan that the nodes go which have had no pods for long enough, but those that commitments pay for anyway."""
+    own, work = referent(ref)
+    at, now_s, committed = own.at, own.at.now_s, _is_committed(own.terms)
+    if committed:
+        _count_nodes(ref)
+    for i in range(at.alive):
+        number = own.nodes[NODE.alive, i]
+        if not _may_go(own, number) or own.nodes[NODE.pods, number] > 0 or _awaited(own, number):
+            continue
+        if committed and _paid(own, work, number) <= _LEAST_SHARE * own.paid[number]:
+            continue
+        since_s = own.node_times[NODE_TIME.last_event_s, number]
+        if np.isnan(since_s):
+            since_s = own.node_times[NODE_TIME.initialized_s, number]
+        if now_s - since_s >= own.terms.empty_s:
+            own.nodes[NODE.plan, at.planned] = number
+            at.planned += 1
+            if committed:
+                _leave(ref, number)
 
 
 @inlined
@@ -619,6 +756,9 @@ def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
     """Plan the nodes whose pods fit on others, else write what is bought in place of one or two."""
     own, work = referent(ref)
     at, hours, going, left = own.at, own.terms.horizon_s / HOUR_S, 0, 0
+    committed = _is_committed(own.terms)
+    if committed:
+        _count_nodes(ref)
     for i in range(at.alive):
         going += own.nodes[NODE.deleting, own.nodes[NODE.alive, i]]
     allowed = math.ceil(own.terms.most_at_once * at.alive) - going
@@ -628,10 +768,13 @@ def _moves(ref: RuleReference, rows: int, ready: int) -> tuple[int, int]:
             break
         number = np.int64(work.candidates[i])
         pods = own.nodes[NODE.pods, number]
-        if pods <= evictions and _move(ref, rows, ready, number, np.int64(-1)):
+        pays = not committed or _paid(own, work, number) * hours > work.weights[i]
+        if pays and pods <= evictions and _move(ref, rows, ready, number, np.int64(-1)):
             own.nodes[NODE.plan, at.planned] = number
             at.planned += 1
             evictions -= pods
+            if committed:
+                _leave(ref, number)
         else:
             work.candidates[left], work.weights[left] = number, work.weights[i]
             left += 1
@@ -678,13 +821,13 @@ def _candidates(ref: RuleReference, hours: float) -> int:
             stops |= own.pods[POD.stopping, pod] > 0 or _is_true(own.blocked, pod)
             cost += eviction * (own.terms.job_times if own.traits[TRAIT.anew, pod] else 1.0)
             pod = own.pods[POD.after, pod]
-        price = own.paid[number]
+        price = _paid(own, work, number)
         if stops or not price * hours > cost:
             continue
         place, ratio = count, cost / price
         while place > 0:
             other = work.candidates[place - 1]
-            its = work.weights[place - 1] / own.paid[other]
+            its = work.weights[place - 1] / _paid(own, work, other)
             if its < ratio or (its == ratio and own.names[other] < own.names[number]):
                 break
             work.candidates[place], work.weights[place] = other, work.weights[place - 1]
@@ -715,7 +858,10 @@ def _replacement(ref: RuleReference, rows: int, ready: int, nodes: int, hours: f
                     continue
                 count = _in_place_of(ref, rows, ready, first, second)
                 new = _price(own, work, count)
-                gain = (price - new) * hours - new * LAUNCH_S / HOUR_S - cost
+                together = new
+                if _is_committed(own.terms):
+                    price, new = _with_commitments(own, work, first, second, count, price, new)
+                gain = (price - new) * hours - together * LAUNCH_S / HOUR_S - cost
                 if count and price - new > own.terms.margin * price and gain > most:
                     most, best = gain, count
                     for k in range(count):
@@ -747,9 +893,18 @@ def _in_place_of(ref: RuleReference, rows: int, ready: int, first: Number, secon
     _leave_out(work, rows, ready, first, second)
     _place(ref, rows, work.packed, pods)
     left = _without_row(work, work.packed, work.base, pods)
+    committed = _is_committed(own.terms)
+    if committed:
+        _leave(ref, first)
+        _leave(ref, second)
     one = _one_for_all(own, work, rows, left)
     several = _types_for(ref, rows, work.base, left, 0.0, OFFER.price, 1.0)
-    if one >= 0 and (several == 0 or own.offers[OFFER.price, one] <= _price(own, work, several)):
+    alone, together = own.offers[OFFER.price, max(one, 0)], _price(own, work, several)
+    if committed:
+        alone, together = alone * work.adds[max(one, 0)], _added(own, work, several, together)
+        _come_back(ref, first)
+        _come_back(ref, second)
+    if one >= 0 and (several == 0 or alone <= together):
         if _take(ref, rows, ready, first, second, pods, one, 0):
             work.bought[0] = one
             return 1
@@ -767,10 +922,15 @@ def _one_for_all(own: Seen, work: RuleWork, spot: int, count: int) -> int:
     """Return the cheapest type that all the first `count` pods of `work.base` fit on together, -1 for none."""
     for k in range(count):
         work.marked[k] = True
+    best = -1
     for kind in range(own.terms.kinds):
         if _is_on_sale(own.on_sale, kind) and _fill(own, work, spot, work.base, count, kind, False)[0] == count:
-            return kind
-    return -1
+            if not _is_committed(own.terms):
+                return kind
+            adds = own.offers[OFFER.price, kind] * work.adds[kind]
+            if best < 0 or adds < own.offers[OFFER.price, best] * work.adds[best]:
+                best = kind
+    return best
 
 
 @outlined

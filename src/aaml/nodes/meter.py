@@ -11,6 +11,8 @@ import numpy.typing as npt
 from aaml.cluster.kernels import inlined, interpreted, outlined, without_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
+from aaml.nodes.commitments import NOTHING_COMMITTED, Commitments
+from aaml.nodes.committed import CommittedNodes
 from aaml.nodes.fluid import Fluid, fluid_price
 from aaml.nodes.ports import OwnedNode
 from aaml.nodes.rows import Record
@@ -26,14 +28,17 @@ _MILLI = 1000.0
 class Meter:
     """Adds up what holds from one change to the next; time before 0 is not judged.
 
-    `carbon_g_per_kwh`: the grid's carbon intensity in each hour, which repeats; none: not counted.
+    `carbon_g_per_kwh`: the grid's carbon intensity in each hour, which repeats; none: not counted. Commitments are
+    settled by the moment: what a node leaves unused is lost, where a cloud lets others use it in the same clock hour.
     """
 
     fluid: Fluid
     carbon_g_per_kwh: Sequence[float] = ()
+    committed: CommittedNodes | None = None
     metered_s: float = 0.0
     alive: int = 0
-    price: float = 0.0  # dollars an hour, now
+    price: float = 0.0  # of the nodes, dollars an hour, now
+    off: float = 0.0  # what commitments take off it
     watts: float = 0.0
     cpu_milli: int = 0  # requested on nodes that were bought
     memory_bytes: int = 0
@@ -48,6 +53,15 @@ class Meter:
     co2_g: float = 0.0
     bought: int = 0
 
+    def __post_init__(self) -> None:
+        if self.committed is not None:
+            self.off = self.committed.off
+
+    @property
+    def commitments(self) -> Commitments:
+        """What was committed to."""
+        return NOTHING_COMMITTED if self.committed is None else self.committed.commitments
+
     def hold(self, now_s: float) -> None:
         """Count what is as it was until now."""
         interpreted(hold)(self, self.fluid.corners, self._carbon, now_s)
@@ -61,11 +75,18 @@ class Meter:
         self.bought += 1
         self.alive += 1
         interpreted(launched)(self, node.price, node.type.watts_idle)
+        self._settle(node, 1)
 
     def gone(self, node: OwnedNode) -> None:
         """A node is given back."""
         self.alive -= 1
         interpreted(gone)(self, node.price, node.type.watts_idle)
+        self._settle(node, -1)
+
+    def _settle(self, node: OwnedNode, count: int) -> None:
+        if self.committed is not None:
+            self.committed.add(node.type, node.offering, count)
+            self.off = self.committed.off
 
     def placed(self, pod: Pod, node: OwnedNode, sign: int = 1) -> None:
         """A pod is on a node, or with `sign` -1 not any more."""
@@ -87,7 +108,9 @@ class Meter:
 
     def copy(self) -> "Meter":
         """Return an independent copy."""
-        return copy(self)
+        twin = copy(self)
+        twin.committed = None if self.committed is None else self.committed.copy()
+        return twin
 
 
 def charged(prices: Prices, waits_s: npt.NDArray[np.float64], evicted: int) -> float:
@@ -117,8 +140,8 @@ def hold(at: Record, corners: FloatArray, carbon: FloatArray, now_s: float) -> N
     if now_s <= since_s:
         return
     dollars, node_hours, core_hours, fluid_dollars, kwh, at.co2_g = run_up(
-        corners, carbon, since_s, now_s, at.price, at.alive, at.cpu_milli, at.memory_bytes, at.gpu_milli, at.watts,
-        at.co2_g,
+        corners, carbon, since_s, now_s, at.price - at.off, at.alive, at.cpu_milli, at.memory_bytes, at.gpu_milli,
+        at.watts, at.co2_g,
     )  # fmt: skip
     at.dollars += dollars
     at.node_hours += node_hours
@@ -140,6 +163,12 @@ def gone(at: Record, price: float, watts_idle: float) -> None:
     """A node is given back, which counts as alive no more."""
     at.price = at.price - price if at.alive else 0.0
     at.watts = at.watts - watts_idle
+
+
+@inlined
+def settled(at: Record, covered: float, fixed: float) -> None:
+    """Commitments that cost so much pay for nodes that would cost `covered` on demand, dollars an hour."""
+    at.off = covered - fixed
 
 
 @inlined

@@ -34,9 +34,12 @@ on_sale           bool [K]            which types can be had
 blocked           bool [T]            whether a disruption budget keeps a pod from being evicted now
 stuck             bool [T]            whether one never lets it go
 stays             bool [L]            which nodes stay, whatever runs there
+amounts           float64 [A]         what was committed to (`aaml.nodes.commitments.Book`), over a pool for each type
+steps             float64 [A K, 3]    in which order that pays for nodes
 ================  ==================  ==================================================================================
 
-The last five have no elements where there is nothing to tell: no selectors, all on sale, no budgets, none that stays.
+Those from `may` to `stays` have no elements where there is nothing to tell: no selectors, all on sale, no budgets, none
+that stays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,14 +107,14 @@ def record(integers: Sequence[str], floats: Sequence[str]) -> np.dtype[np.void]:
 TERMS = record(
     (
         "kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "scans", "rule", "by_node",
-        "least_waste", "max_empty_bulk_delete", "max_nodes_total",
+        "least_waste", "max_empty_bulk_delete", "max_nodes_total", "commitments", "steps", "knows",
     ),
     (
         "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
         "first_look_s", "registration_delay_s", "initialization_s", "initialization_spread_s", "min_drain_s",
         "grace_s", "recreate_s", "retry_s", "join_step_s", "failed_try_s", "pod_event_s", "cpu_s", "memory_s",
         "larger_s", "rest", "work", "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s", "scan_interval_s",
-        "scale_down_utilization_threshold", "scale_down_unneeded_time_s", "scale_down_delay_after_add_s",
+        "scale_down_utilization_threshold", "scale_down_unneeded_time_s", "scale_down_delay_after_add_s", "committed",
         *(each.name for each in fields(NodePolicy)),
     ),
 )  # fmt: skip
@@ -121,7 +124,8 @@ pods.
 `kinds`, `corners`, `hours`, `budgets`: how many there are of each. `learned`: whether a `NodePolicy` says what is
 provisioned, `scans`: whether the Cluster Autoscaler does, else Karpenter; `rule`: where its compiled `decide` is
 (`call_at`). `by_node`: whether `may` tells nodes apart; else a node is allowed as its type is. `consolidate_after_s`:
-NaN where no node ever goes.
+NaN where no node ever goes. `commitments`, `steps`: how many there are, `committed`: what they cost, dollars an hour,
+`knows`: whether learned nodes decide by them.
 """
 STATE = record(
     (
@@ -134,7 +138,7 @@ STATE = record(
         "slow_load", "cpu_worth", "memory_worth", "gpu_worth", "drained_s", "nothing_s", "replaced_s", "state_s",
         "multi_s", "single_s", "added_s", "metered_s", "price", "watts", "dollars", "fluid_dollars", "core_hours",
         "node_hours", "pod_hours", "kwh", "co2_g", "launch_s", "lead_s", "patience_s", "evicted",
-        "last_load", "variation",
+        "last_load", "variation", "off",
     ),
 )  # fmt: skip
 """How far an autoscaler is at `now_s`; in episodes also the meter (`aaml.nodes.meter`) and what is to come.
@@ -195,6 +199,8 @@ class Seen(NamedTuple):
     blocked: Array
     stuck: Array
     stays: Array
+    amounts: Array
+    steps: Array
 
 
 class RuleWork(NamedTuple):
@@ -220,6 +226,9 @@ class RuleWork(NamedTuple):
     order                int32 [T]       the claims, those with the fewest pods first
     trial                int8 [K]        as what a node may be bought that takes the place of others
     ways                 float64 [5, K]  columns of `WAY` of the claim that nodes are replaced by
+    there, on_demand     float64 [K]     nodes of each type, and how many of them no commitment pays for
+    unspent              float64 [A]     what is left of commitments
+    adds, saves          float64 [K]     the share of its price that one more node adds, that one less saves
     """
 
     free: Array
@@ -248,6 +257,11 @@ class RuleWork(NamedTuple):
     order: Array
     trial: Array
     ways: Array
+    there: Array
+    on_demand: Array
+    unspent: Array
+    adds: Array
+    saves: Array
 
 
 RuleReference = Reference[tuple[Seen, RuleWork]]
@@ -259,9 +273,10 @@ WORK_LAYOUT: Mapping[str, tuple[Any, str]] = {
     "packed": (_S, "T"), "marked": (_B, "T"), "worth": (_F, "T"), "rows": (_S, "T"), "bought": (_S, "T"),
     "chosen": (_S, "T"), "candidates": (_S, "L"), "weights": (_F, "L"), "sizes": (_I, "TR"), "shares": (_I, "TJ"),
     "opened": (_S, "T"), "counts": (_S, "T"), "fits": (_B, "TK"), "order": (_S, "T"), "trial": (np.int8, "K"),
-    "ways": (_F, "5K"),
+    "ways": (_F, "5K"), "there": (_F, "K"), "on_demand": (_F, "K"), "unspent": (_F, "A"), "adds": (_F, "K"),
+    "saves": (_F, "K"),
 }  # fmt: skip
-"""Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, J devices of a node."""
+"""Types and sizes of `RuleWork`: L rows of nodes, T pods, K types, R resources, J devices of a node, A commitments."""
 
 
 @inlined

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from aaml.cluster.kernels import without_refcount
 from aaml.cluster.objects import ZONE_LABEL, Node
-from aaml.nodes.commitments import Book, Commitments, Covered, Pool, Settled, on_demand_dollars, settle
+from aaml.nodes.commitments import Book, Commitments, Covered, Pool, Settled, settle
 from aaml.nodes.prices import capacity_type, kind
 
 FloatArray = npt.NDArray[np.float64]
@@ -89,6 +89,7 @@ class Hours:
         memory = np.zeros(pools), np.zeros(len(amounts)), np.zeros(len(book.steps))
         _play(amounts, book.steps, book.prices, self.nodes, self.hours, *memory, dollars, used)
         finite = np.isfinite(amounts)
+        dollars += self.nodes @ book.prices
         return dollars + float(amounts[finite] @ book.commitments.unit_dollars[finite]) * self.hours, used
 
 
@@ -106,9 +107,8 @@ def _play(
     amounts: FloatArray, steps: FloatArray, prices: FloatArray, nodes: FloatArray, hours: FloatArray,
     left: FloatArray, free: FloatArray, taken: FloatArray, dollars: FloatArray, used: FloatArray,
 ) -> None:  # fmt: skip
-    """Write what each hour costs on demand into `dollars` [H], and what it uses of commitments into `used` [H, C]."""
+    """Take what commitments pay for in each hour from `dollars` [H]; add what that uses of them to `used` [H, C]."""
     for hour in range(len(hours)):
-        settle(amounts, steps, nodes[hour], hours[hour], left, free, taken)
-        dollars[hour] = on_demand_dollars(prices, left)
+        dollars[hour] -= settle(amounts, steps, prices, nodes[hour], hours[hour], left, free, taken)
         for step in range(len(steps)):
             used[hour, int(steps[step, 0])] += taken[step] * steps[step, 2]

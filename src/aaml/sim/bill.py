@@ -13,6 +13,7 @@ from aaml.errors import bad_value
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
+from aaml.nodes.commitments import NOTHING_COMMITTED, Commitments
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.learned import LearnedNodes
@@ -70,8 +71,8 @@ class BillTask(Task):
     what each episode's is drawn from, with other prices and without some of the types; None: `shipped`. A NodePool says
     which architectures, operating systems and capacity types are provisioned, and `PLAIN` for all other autoscalers.
     `fixed_prices`: it is taken as it is. `autoscaler` is one of ours by its settings, or a function that makes another,
-    or either with a descheduler beside it (`Descheduled`). `promise`: what learned nodes
-    promise, beside what their own policy does.
+    or either with a descheduler beside it (`Descheduled`). `promise`: what learned nodes promise, beside what their own
+    policy does. `commitments` are paid whether they are used or not; learned nodes know of them, others do not.
     """
 
     rhythm: DrawPods = Rhythm()
@@ -83,6 +84,7 @@ class BillTask(Task):
     fixed_prices: bool = False
     carbon_g_per_kwh: tuple[float, ...] = ()
     promise: Promise = Promise()
+    commitments: Commitments | None = None
 
     def build(
         self,
@@ -115,7 +117,8 @@ class BillTask(Task):
         """Return who provisions the nodes of an episode. Autoscalers do not look at once, but at a drawn moment."""
         return NodeSupply(
             self._autoscaler(rng, catalogue), catalogue, rng, times=self.times, prices=self.prices,
-            carbon_g_per_kwh=self.carbon_g_per_kwh, consolidatable_s=self._consolidatable_s,
+            carbon_g_per_kwh=self.carbon_g_per_kwh, commitments=self.commitments,
+            consolidatable_s=self._consolidatable_s,
         )  # fmt: skip
 
     @property
@@ -130,11 +133,25 @@ class BillTask(Task):
 
     def _autoscaler(self, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
         if not isinstance(self.autoscaler, Descheduled):
-            return _alone(self.autoscaler, rng, catalogue, self.promise)
-        beside = _alone(self.autoscaler.autoscaler, rng, catalogue, self.promise)
+            return self._alone(self.autoscaler, rng, catalogue)
+        beside = self._alone(self.autoscaler.autoscaler, rng, catalogue)
         settings = self.autoscaler.descheduler
         first_look_s = settings.descheduling_interval_s * float(rng.random())
         return HighNodeUtilization(settings, beside, catalogue, first_look_s)
+
+    def _alone(self, made: Alone, rng: np.random.Generator, catalogue: Catalogue) -> Autoscaler:
+        """Return an autoscaler by its settings. It does not look at once, but at a drawn moment."""
+        if isinstance(made, KarpenterSettings):
+            return Karpenter(made, catalogue.meeting(made.labels), made.poll_s * float(rng.random()))
+        if isinstance(made, ClusterAutoscalerSettings):
+            if catalogue.gpu_count.any():
+                raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
+            return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
+        if isinstance(made, NodePolicy):
+            known = self.commitments or NOTHING_COMMITTED
+            policy = replace(made, **{**self.promise.promised, **made.promised})
+            return LearnedNodes(policy, catalogue, made.look_s * float(rng.random()), commitments=known)
+        return made(catalogue, rng)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -182,20 +199,6 @@ class BillTask(Task):
 def _drawn(rhythm: Rhythm, count: int, seed: int) -> tuple[Workload, float]:
     """Return the pods of an episode and when it ends. A search plays each episode under many autoscalers in turn."""
     return rhythm(count, np.random.default_rng([seed, count]))
-
-
-def _alone(made: Alone, rng: np.random.Generator, catalogue: Catalogue, promise: Promise) -> Autoscaler:
-    """Return an autoscaler by its settings. It does not look at once, but at a drawn moment."""
-    if isinstance(made, KarpenterSettings):
-        return Karpenter(made, catalogue.meeting(made.labels), made.poll_s * float(rng.random()))
-    if isinstance(made, ClusterAutoscalerSettings):
-        if catalogue.gpu_count.any():
-            raise bad_value("autoscaler", "the Cluster Autoscaler's rule", "Karpenter, for types with GPUs")
-        return ClusterAutoscaler(made, catalogue, made.scan_interval_s * float(rng.random()))
-    if isinstance(made, NodePolicy):
-        policy = replace(made, **{**promise.promised, **made.promised})
-        return LearnedNodes(policy, catalogue, made.look_s * float(rng.random()))
-    return made(catalogue, rng)
 
 
 def drawn_catalogue(base: Catalogue, rng: np.random.Generator, required: Labels = _NO_LABELS) -> Catalogue:

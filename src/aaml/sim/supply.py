@@ -20,6 +20,8 @@ from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.nodes.budgets import PodBudget, allowed_evictions, blocked_pods, stuck_pods
 from aaml.nodes.catalogue import Catalogue, InstanceType
+from aaml.nodes.commitments import Commitments
+from aaml.nodes.committed import CommittedNodes
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.karpenter import Karpenter
@@ -55,12 +57,14 @@ class NodeSupply:
         prices: Prices = Prices(),
         budgets: Sequence[PodBudget] = (),
         carbon_g_per_kwh: Sequence[float] = (),
+        commitments: Commitments | None = None,
         consolidatable_s: float = CONSOLIDATABLE_S,
     ) -> None:
         self.autoscaler, self.catalogue, self.times, self.prices = autoscaler, catalogue, times, prices
         self._provisioner = autoscaler.beside if isinstance(autoscaler, HighNodeUtilization) else autoscaler
         self._learned = self._provisioner if isinstance(self._provisioner, LearnedNodes) else None
-        self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh))
+        committed = None if commitments is None else CommittedNodes(commitments, catalogue.types)
+        self.meter = Meter(Fluid(catalogue), tuple(carbon_g_per_kwh), committed)
         self.seen = Observed(0.0)
         self.rng, self.budgets, self.consolidatable_s = rng, tuple(budgets), consolidatable_s
         self._heap: list[tuple[float, int, int, str]] = []

@@ -17,6 +17,7 @@ from aaml.errors import UserError
 from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
+from aaml.nodes.commitments import Commitments, Reservation, SavingsPlan
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings, NodeTimes, Prices
 from aaml.policies.formulas.policy import Formula, FormulaPolicy
@@ -129,6 +130,48 @@ def test_bills_are_the_simulators_to_the_bit(task, choose):
 def test_so_they_are_whatever_the_autoscaler_is_told(settings):
     told = replace(BILL, **({"autoscaler": KarpenterSettings(consolidate_after_s=15.0)} | settings))
     play(told, seed=20)
+
+
+COMMITTED = Commitments(
+    savings_plans=(
+        SavingsPlan(dollars_per_hour=0.2, discount=0.3, discounts={"compute": 0.4}),
+        SavingsPlan(dollars_per_hour=0.1, discount=0.5, families=("memory", "lean")),
+    ),
+    reservations=(Reservation(instance_type="general-1", count=3, dollars_per_hour=0.02),),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choose", [by_chance, fullest])
+@pytest.mark.parametrize("autoscaler", ["bill", "bill-cluster-autoscaler", NodePolicy(), NodePolicy(margin=0.05)])
+def test_bills_with_commitments_are_the_simulators_to_the_bit(autoscaler, choose):
+    made = BILL_TASKS[autoscaler].autoscaler if isinstance(autoscaler, str) else autoscaler
+    task = replace(BILL, autoscaler=made, commitments=COMMITTED)
+    metrics, alone = play(task, choose, seed=60), play(replace(task, commitments=None), choose, seed=60)
+    assert all(each["bill"] != other["bill"] for each, other in zip(metrics, alone, strict=True))
+    if isinstance(autoscaler, str):
+        assert all(each["evicted"] == other["evicted"] for each, other in zip(metrics, alone, strict=True))
+
+
+def test_beside_episodes_with_fewer_commitments_they_are_the_same():
+    tasks = [replace(BILL, autoscaler=NodePolicy(), commitments=each) for each in (COMMITTED, None, COMMITTED)]
+    plans = [Plan.of_cluster(task.build(seed, 4)) for seed, task in enumerate(tasks)]
+    formula = Formula(parse("pair.cpu_after"), SHOWN)
+    program = assemble(formula.expression)
+    together = FormulaEpisodes(plans, SHOWN).play(program)
+    for ended, plan in zip(together, plans, strict=True):
+        (alone,) = FormulaEpisodes([plan], SHOWN).play(program)
+        np.testing.assert_equal(dict(ended.metrics), dict(alone.metrics))
+
+
+def test_a_reservation_of_a_zone_among_several_is_refused():
+    ways = tuple(Offering(0.1, zone=zone) for zone in ("a", "b"))
+    types = Catalogue(tuple(replace(each, offerings=ways) for each in shipped_catalogue({}).types[:1]))
+    name = types.types[0].name
+    reserved = Reservation(instance_type=name, count=1, dollars_per_hour=0.1, zone="a")
+    task = replace(BILL, catalogue=types, fixed_prices=True, commitments=Commitments(reservations=(reserved,)))
+    with pytest.raises(UserError, match=f"reservation of {name} is for a zone"):
+        Plan.of_cluster(task.build(0, 4))
 
 
 @pytest.mark.slow

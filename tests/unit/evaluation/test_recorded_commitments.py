@@ -8,7 +8,7 @@ import pytest
 from aaml.cli import run as command
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, CONTROL_PLANE_LABEL, PRICE_LABEL, TYPE_LABEL
 from aaml.errors import UserError
-from aaml.evaluation.recorded_commitments import judge
+from aaml.evaluation.recorded_commitments import evaluate_commitments
 from aaml.evaluation.statistics import mean_interval
 from aaml.nodes.commitments import Commitments, Covered, Reservation, SavingsPlan
 from aaml.nodes.prices import PriceList
@@ -38,18 +38,20 @@ def recorded(*spans, until=4.0, began=BEGAN, gaps=()):
     return sorted(events, key=lambda event: event.at)
 
 
-def judged(*committed, **trace):
+def evaluated(*committed, **trace):
     spans = trace.pop("spans")
     plans = tuple(each for each in committed if isinstance(each, SavingsPlan))
     reserved = tuple(each for each in committed if isinstance(each, Reservation))
     events = recorded(*spans, **trace)
-    return judge(Trace.of(events), PriceList(()), Commitments(savings_plans=plans, reservations=reserved))
+    return evaluate_commitments(
+        Trace.of(events), PriceList(()), Commitments(savings_plans=plans, reservations=reserved)
+    )
 
 
 def test_an_hour_more_or_less_by_hand():
     plan = SavingsPlan(dollars_per_hour=0.5, discount=0.5)
     # Node-hours of a dollar: 2, 1, 1, 0.5. The plan pays for one an hour; in the last hour half of it is unused.
-    found = judged(plan, spans=[(node("a"), 0, 3.5), (node("b"), 0, 1)])
+    found = evaluated(plan, spans=[(node("a"), 0, 3.5), (node("b"), 0, 1)])
     assert found.hours == pytest.approx(4.0)
     assert found.per_hour == Covered(*map(pytest.approx, (0.5, 0.25 / 4, 3.5 / 4, 1.0 / 4)))
     assert found.alone_per_hour == pytest.approx(4.5 / 4)
@@ -66,14 +68,14 @@ def test_an_hour_more_or_less_by_hand():
 
 def test_one_more_instance_is_what_it_pays_for_less_its_price():
     reserved = Reservation(instance_type="m", count=1, dollars_per_hour=0.6)
-    found = judged(reserved, spans=[(node("a"), 0, None), (node("b"), 0, 3), (node("c"), 0, 1)])
+    found = evaluated(reserved, spans=[(node("a"), 0, None), (node("b"), 0, 3), (node("c"), 0, 1)])
     assert found.lines[0].one_more.mean == pytest.approx(3 * 1.0 / 4 - 0.6), "b is there in three hours of four"
     assert found.lines[0].best == 2.0
 
 
 def test_spot_nodes_control_planes_and_nodes_without_a_price_are_in_no_commitment():
     plan = SavingsPlan(dollars_per_hour=1.0, discount=0.5)
-    found = judged(plan, spans=[
+    found = evaluated(plan, spans=[
         (node("s", 0.3, bought="spot"), 0, None), (node("x", None, "odd"), 0, None),
         (node("cp", **{CONTROL_PLANE_LABEL: ""}), 0, None),
     ])  # fmt: skip
@@ -85,19 +87,19 @@ def test_spot_nodes_control_planes_and_nodes_without_a_price_are_in_no_commitmen
 
 def test_what_was_not_recorded_is_not_judged():
     plan = SavingsPlan(dollars_per_hour=0.5, discount=0.5)
-    found = judged(plan, spans=[(node("a"), 0, None)], gaps=[(1.0, 3.0)])
+    found = evaluated(plan, spans=[(node("a"), 0, None)], gaps=[(1.0, 3.0)])
     assert (found.hours, found.per_hour.unused) == (pytest.approx(2.0), pytest.approx(0.0))
 
 
 def test_a_price_that_changes_counts_from_then_on():
     plan = SavingsPlan(dollars_per_hour=0.0, discount=0.5)
-    found = judged(plan, spans=[(node("a", 1.0), 0, None), (node("a", 3.0), 2, None)])
+    found = evaluated(plan, spans=[(node("a", 1.0), 0, None), (node("a", 3.0), 2, None)])
     assert found.per_hour.on_demand == pytest.approx((2 * 1.0 + 2 * 3.0) / 4)
 
 
 def test_a_trace_without_a_price_is_refused():
     with pytest.raises(UserError, match="none of its nodes has a price"):
-        judged(SavingsPlan(dollars_per_hour=1.0, discount=0.5), spans=[(node("a", None), 0, None)])
+        evaluated(SavingsPlan(dollars_per_hour=1.0, discount=0.5), spans=[(node("a", None), 0, None)])
 
 
 def weeks(rng, days, mean=6.0):
@@ -127,7 +129,7 @@ def test_the_best_amount_is_the_quantile_that_the_derivative_says(discount):
     """P(spend > x / (1 - d)) / (1 - d) - 1 is what a dollar more saves: it is 0 where that share is 1 - d."""
     counts = np.array(weeks(np.random.default_rng(3), 7))
     plan = SavingsPlan(dollars_per_hour=0.0, discount=discount)
-    line = judged(plan, spans=spans_of(counts.tolist()), until=168.0).lines[0]
+    line = evaluated(plan, spans=spans_of(counts.tolist()), until=168.0).lines[0]
     covered = line.best / (1.0 - discount)
     assert np.mean(counts > covered + 1e-9) <= 1.0 - discount + 1e-9 <= np.mean(counts >= covered - 1e-9) + 2e-9
     # A search over amounts finds none better: dollars without the plan, and with each of them.
@@ -143,7 +145,7 @@ def test_days_are_the_blocks_of_intervals_that_hold():
     days, hours = [], []
     for _ in range(200):
         counts = weeks(rng, 10)
-        found = judged(plan, spans=spans_of(counts), until=240.0)
+        found = evaluated(plan, spans=spans_of(counts), until=240.0)
         assert found.blocks == "10 blocks of 24 hours"
         days.append(found.lines[0].one_more)
         # What the dollar beyond the five nodes that the plan pays for saves in each hour: by hour all are alike.

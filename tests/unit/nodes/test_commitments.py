@@ -185,7 +185,7 @@ def test_every_dollar_is_accounted_for(nodes, plans, reserved, hours):
     # Compiled, it is the same to the bit.
     memory = [(np.zeros(len(POOLS)), np.zeros(len(book.amounts)), np.zeros(len(book.steps))) for _ in range(2)]
     for rule, arrays in zip((settle, interpreted(settle)), memory, strict=True):
-        rule(book.amounts, book.steps, np.array(nodes), hours, *arrays)
+        rule(book.amounts, book.steps, book.prices, np.array(nodes), hours, *arrays)
     assert all(np.array_equal(one, other) for one, other in zip(*memory, strict=True))
 
 
