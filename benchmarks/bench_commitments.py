@@ -7,8 +7,10 @@ any (the mean of the seeds), less its discount. Ratios are of what is paid, with
 """
 
 import argparse
+import csv
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -63,25 +65,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="1000..1019")
     parser.add_argument("--nodes", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="a CSV file of the rows")
     arguments = parser.parse_args()
     first, _, last = arguments.seeds.partition("..")
     seeds, nodes = range(int(first), int(last) + 1), arguments.nodes
     learned = replace(BILL, autoscaler=NodePolicy())
     (alone,) = bills(learned, nodes, seeds, "bill")
     print(f"{nodes} nodes, {len(seeds)} seeds; without commitments ${alone.mean():.3f} an hour", flush=True)
+    rows = list[dict[str, str]]()
     for name, commitments in cases(float(alone.mean())).items():
         shown = ("bill", "waiting_mean_s", "evicted")
         known = bills(replace(learned, name="known", commitments=commitments), nodes, seeds, *shown)
         unknown = bills(
             replace(learned, name="unknown", autoscaler=not_knowing, commitments=commitments), nodes, seeds, *shown
         )
-        ratio = paired(known[0], unknown[0], "lower").ratio
-        more = [f"{a.mean():.1f} ({b.mean():.1f})" for a, b in zip(known[1:], unknown[1:], strict=True)]
-        print(
-            f"{name}: ${known[0].mean():.3f} known, ${unknown[0].mean():.3f} not known, ratio {ratio:.3f}; "
-            f"mean wait {more[0]} s, evictions {more[1]}",
-            flush=True,
-        )
+        row = {"commitment": name}
+        for what, of, digits in (("", 0, 3), ("wait_", 1, 1), ("evicted_", 2, 1)):
+            row[f"{what}known"] = f"{known[of].mean():.{digits}f}"
+            row[f"{what}unknown"] = f"{unknown[of].mean():.{digits}f}"
+        row["ratio"] = f"{paired(known[0], unknown[0], 'lower').ratio:.3f}"
+        rows.append(row)
+        print(row, flush=True)
+    if arguments.out is not None:
+        with arguments.out.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, rows[0], lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
 
 
 if __name__ == "__main__":

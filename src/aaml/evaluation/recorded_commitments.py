@@ -96,7 +96,8 @@ class RecordedBill:
             (
                 (each.name, f"{each.per_hour:.4f}",
                  f"{each.used_per_hour / each.per_hour:.0%}" if each.per_hour else "",
-                 f"{each.one_more:+}", f"{each.best:.4g}", f"{each.best_saves:+}")
+                 f"{each.one_more:+}", f"{each.best:.4g}",
+                 "" if each.best == each.amount else f"{each.best_saves:+}")
                 for each in self.lines
             ),
             right=("$ an hour", "used", "best"),

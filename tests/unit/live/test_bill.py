@@ -359,3 +359,16 @@ def test_since_is_a_time_or_how_long_ago():
 def test_mistakes_are_told_before_a_cluster_is_asked(tmp_path, capsys):
     assert command("bill", ["--instance-types", str(tmp_path / "none.json")]) == 2
     assert "instance types" in capsys.readouterr().err
+
+
+def test_the_command_takes_a_file_of_commitments(tmp_path, capsys):
+    file = "{apiVersion: aaml.dev/v1, kind: Commitments, spec: {savingsPlans: [{dollarsPerHour: 0.5, discount: 0.5}]}}"
+    (path := tmp_path / "commitments.yaml").write_text(file)
+    with one_node() as api:
+        cluster = f"{{name: c, cluster: {{server: '{api.server}'}}}}"
+        (config := tmp_path / "config").write_text(
+            f"{{apiVersion: v1, kind: Config, clusters: [{cluster}], users: [{{name: u, user: {{}}}}], "
+            "contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+        )
+        assert command("bill", ["--kubeconfig", str(config), "--commitments", str(path)]) == 0
+    assert "commitments: $0.5000 an hour, 0% used, for nodes of $0.0000; unused $0.5000" in capsys.readouterr().out
