@@ -3,7 +3,8 @@
 numba keeps what it compiled beside the source and takes it again as long as that file is the same. But a kernel holds
 the code of those that it calls and the values of the constants that it reads, whichever file they are from: after a
 change of one of these the old code would go on to run, without a word (numba issue 1833). Here what is kept is good as
-long as every file whose kernels the kernel's own file knows is the same, and every constant.
+long as every file is the same whose kernels the kernel's own file knows, by their names or by that of their module, and
+every constant.
 
 It is kept in the user's cache under the hash of all that, so that every checkout and environment with the same sources
 finds it, and processes with different sources keep theirs apart. Where `NUMBA_CACHE_DIR` is set, or the user's cache
@@ -23,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 import numba
@@ -178,7 +179,7 @@ def keep(kernel: K) -> K:
 
 
 def made_of(function: FunctionType) -> str:
-    """Return a hash of the files of all kernels that a function's file knows, and of their constants."""
+    """Return a hash of the files of all kernels and modules that a function's file knows, and of their constants."""
     digest = hashlib.sha256(_content(str(Path(__file__).with_name("kernels.py"))))  # how they are compiled
     files: dict[str, Mapping[str, Any]] = {}
     _follow(function, files)
@@ -190,13 +191,29 @@ def made_of(function: FunctionType) -> str:
 
 
 def _follow(function: FunctionType, files: dict[str, Mapping[str, Any]]) -> None:
-    """Add the function's file, and those of the kernels that it knows, with the names in each."""
-    files[function.__code__.co_filename] = function.__globals__
-    for value in function.__globals__.values():
+    """Add the function's file, and those of the kernels and modules that it knows, with the names in each."""
+    _follow_names(function.__code__.co_filename, function.__globals__, files)
+
+
+def _follow_names(file: str, known: Mapping[str, Any], files: dict[str, Mapping[str, Any]]) -> None:
+    files[file] = known
+    for value in known.values():
+        if isinstance(value, ModuleType):  # of which kernels and constants are taken by their names
+            if _may_change(value, known) and value.__file__ and value.__file__ not in files:
+                _follow_names(value.__file__, vars(value), files)
+            continue
         made_of = (value.py_func,) if isinstance(value, Dispatcher) else getattr(value, ALTERNATIVES, ())
         for each in made_of:
             if each.__code__.co_filename not in files:
                 _follow(each, files)
+
+
+def _may_change(module: ModuleType, known: Mapping[str, Any]) -> bool:
+    """Whether a module is of the package that knows it, or at least none that Python or its environment has."""
+    if module.__name__.partition(".")[0] == str(known.get("__name__")).partition(".")[0]:
+        return True
+    file = getattr(module, "__file__", None)
+    return file is not None and not any(Path(file).is_relative_to(place) for place in (sys.prefix, sys.base_prefix))
 
 
 @cache

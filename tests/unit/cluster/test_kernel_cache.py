@@ -11,11 +11,14 @@ from aaml.cluster import kernel_cache
 
 SOURCES = {
     "lowest": "from aaml.cluster.kernels import compiled\nSTEP = 1\n\n@compiled\ndef lowest(x):\n    return x + STEP\n",
-    "middle": "from aaml.cluster.kernels import compiled\nfrom lowest import lowest\n\n"
+    "middle": "from aaml.cluster.kernels import compiled\nfrom lowest import lowest\nADDED = 0\n\n"
     "@compiled\ndef middle(x):\n    return 2 * lowest(x)\n",
     "constants": "FACTOR = (10, 20)\n",
-    "highest": "from aaml.cluster.kernels import compiled\nfrom constants import FACTOR\nfrom middle import middle\n\n"
-    "@compiled\ndef highest(x):\n    return FACTOR[0] * middle(x)\n",
+    "by_module": "from aaml.cluster.kernels import compiled\nimport middle as rules\n\n"
+    "@compiled\ndef by_module(x):\n    return rules.middle(x) + rules.ADDED\n",
+    "highest": "from aaml.cluster.kernels import compiled\nfrom constants import FACTOR\n"
+    "from by_module import by_module\n\n"
+    "@compiled\ndef highest(x):\n    return FACTOR[0] * by_module(x)\n",
 }
 ASK = "from highest import highest; print(highest(1), *highest.stats.cache_hits.values())"
 
@@ -68,6 +71,8 @@ def test_a_change_in_any_file_that_a_kernel_is_made_of_is_seen_and_nothing_else_
     assert ask("constants", "(10, 20)", "(5, 20)") == (-20, 0)  # a file that holds no kernel
     assert ask() == (-20, 1)
     assert ask("constants", "(5, 20)", "(10, 20)") == (-40, 1)  # as it was before
+    assert ask("middle", "2 * lowest", "3 * lowest") == (-60, 0)  # a kernel that is called by its module
+    assert ask("middle", "ADDED = 0", "ADDED = 1") == (-50, 0)  # a constant of a module that is known by its name
 
 
 @pytest.mark.slow
