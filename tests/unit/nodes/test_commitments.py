@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aaml.cli import run as command
 from aaml.cluster.kernels import interpreted
 from aaml.errors import UserError
 from aaml.nodes.commitments import Commitments, Covered, Pool, Reservation, SavingsPlan, read_commitments, settle
@@ -279,3 +280,12 @@ def test_a_wrong_file_is_told_in_a_line(tmp_path, old, new, told):
 def test_a_file_without_a_commitment_is_refused(tmp_path):
     with pytest.raises(UserError, match="savingsPlans or reservations"):
         read_commitments(written(tmp_path / "c.yaml", "{apiVersion: aaml.dev/v1, kind: Commitments, spec: {}}"))
+
+
+def test_commands_tell_a_wrong_file_before_a_cluster_is_asked(tmp_path, capsys):
+    path = written(tmp_path / "c.yaml", FILE.replace("dollarsPerHour: 2", "dollarsPerHour: two"))
+    for name in ("bill", "autoscale"):
+        assert command(name, ["--commitments", str(path)]) == 2
+        told = capsys.readouterr().err
+        assert "spec.savingsPlans[1].dollarsPerHour" in told
+        assert "'two'" in told
