@@ -19,6 +19,7 @@ from aaml.live.node_claims import OURS
 from aaml.live.node_controller import MoveLimits
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
+from aaml.nodes.commitments import Commitments, Reservation
 from aaml.nodes.learned_rules import LAUNCH_S
 from support import make
 from support.scripted_api import HANG, ScriptedApi, listing, one_node, write_kubeconfig
@@ -167,6 +168,18 @@ def test_a_dry_run_goes_on_as_if_an_empty_node_that_it_would_delete_were_gone() 
         controller.step()
         live.now_s += 3.0
     assert live.lines()[2:] == ["would delete dear (large): its pod fits on other nodes; saves $3.6000 an hour"]
+
+
+def test_an_empty_node_stays_that_a_reservation_pays_for_and_takes_the_pods_of_one_on_demand() -> None:
+    live = Live().node("empty").node("other").node("dear", "large", pod("web", 0.5))
+    reserved = Reservation(instance_type="small", count=1, dollars_per_hour=0.6)
+    controller = live.controller(EAGER, commitments=Commitments(reservations=(reserved,)))
+    for _ in range(5):
+        controller.step()
+        live.now_s += 3.0
+    first, *others = live.lines()
+    assert re.match(r"would delete (empty|other) \(small\): it has no pods; saves", first)
+    assert others == ["would delete dear (large): its pod fits on other nodes; saves $3.6000 an hour"]
 
 
 def test_a_dry_run_says_that_claims_of_others_are_not_judged(caplog: Any) -> None:
