@@ -139,6 +139,7 @@ def test_the_best_amount_is_the_quantile_that_the_derivative_says(discount):
     assert line.one_more.mean == pytest.approx(one)
 
 
+@pytest.mark.slow
 def test_days_are_the_blocks_of_intervals_that_hold():
     """The mean of all is in 95% of the intervals of 200 recordings of ten days, less three standard errors of that."""
     rng, plan = np.random.default_rng(5), SavingsPlan(dollars_per_hour=3.0, discount=0.4)
