@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -104,7 +103,8 @@ class NodeController:
         self._autoscaler = LearnedNodes(policy, nodes.catalogue, commitments=commitments)
         self._log, self._purchases = RateLimitedLog(), Purchases()
         self._stopped: Callable[[], bool] = lambda: False
-        self._ready: AbstractSet[str] | None = None  # nodes that were ready at the last look
+        self._came: set[str] | None = None  # nodes that have been ready: one that is so again has not come again
+        self._evicting = 0  # pods of the nodes that were terminated at this look
         self._held: set[str] = (
             set()
         )  # uids of pods for which nodes were refused: an earlier order would not have helped
@@ -152,6 +152,7 @@ class NodeController:
         left = self._purchases.left(seen if self._apply else self._without_gone(seen))
         if self._autoscaler.catalogue is not self._nodes.catalogue:
             self._autoscaler.sell(self._nodes.catalogue)
+        self._evicting = 0
         commands = self._autoscaler.act(left)
         replaced = self._autoscaler.replaced if self._autoscaler.replaced != before else ()
         self._provision([command.types[0] for command in commands if isinstance(command, Provision)], replaced, left)
@@ -276,9 +277,14 @@ class NodeController:
                     text = f"{drained} nodes with pods are out of order, more than a fifth: none of them is drained"
                     self._log.log("many", text, seen.now_s)
                     continue
-            if each.works and self._nodes.stays(each.claim, seen.now_s):
+            if each.works and (self._nodes.stays(each.claim, seen.now_s) or self._is_promised(each.claim, seen)):
                 continue
             self._terminate(each.claim, "", f"it {each.what}", None, seen)
+
+    def _is_promised(self, claim: wire.NodeClaimObject, seen: Observed) -> bool:
+        """Whether a promise forbids to evict the pods of a claim's node now."""
+        pods = len(self._nodes.pods_of(claim)) + self._evicting
+        return pods > self._autoscaler.evictions_left(_pods_leaving(seen))
 
     def _terminate(self, claim: wire.NodeClaimObject, kind: str, why: str, saves: float | None, seen: Observed) -> None:
         mine = is_ours(claim)
@@ -297,6 +303,7 @@ class NodeController:
             self._gone.add(claim.metadata.name)
         elif not self._stopped() and self._remove(claim, seen.now_s):
             self._nodes.terminated(claim)
+            self._evicting += len(self._nodes.pods_of(claim))
             self._nodes.evictions.take(self._nodes.pods_of(claim).values())
             self._metrics.orders.labels("delete").inc()
             self._tell(order)
@@ -393,9 +400,8 @@ class NodeController:
         second = sum(price for _, price in self._paid) / _HOUR_S
         self._metrics.second.set(second)
         self._metrics.lead.set(self._autoscaler.lead_s)
-        counts = [(len(seen.pods_on(name)), node.deleting) for name, node in seen.nodes.items()]
-        leaving = sum(pods for pods, deleting in counts if deleting)
-        eviction = self._autoscaler.eviction_dollars(sum(pods for pods, _ in counts), leaving)
+        pods = sum(len(seen.pods_on(name)) for name in seen.nodes)
+        eviction = self._autoscaler.eviction_dollars(pods, _pods_leaving(seen))
         self._metrics.eviction.set(eviction)
         self.promise = self._promise.state(
             evicted=seen.evicted, pod_hours=seen.pod_hours, second_dollars_per_hour=second, eviction_dollars=eviction
@@ -408,9 +414,10 @@ class NodeController:
             for name, node in seen.nodes.items()
             if node.initialized_s is not None
         }
-        for name in () if self._ready is None else took_s.keys() - self._ready:
+        for name in () if self._came is None else took_s.keys() - self._came:
             self._autoscaler.came(took_s[name])
-        self._ready = took_s.keys()
+        mine = {claim.metadata.name for claim in self._nodes.mine}
+        self._came = ((self._came or set()) | took_s.keys()) & mine
         for uid, waited_s in self._nodes.served.waited_s.items():
             if uid not in self._held:
                 self._autoscaler.serve(waited_s)
@@ -425,6 +432,11 @@ def steady_clock() -> Callable[[], float]:
     """Return a clock of seconds since 1970 that does not jump when the machine's clock is set."""
     begun_s = time.time() - time.monotonic()
     return lambda: begun_s + time.monotonic()
+
+
+def _pods_leaving(seen: Observed) -> int:
+    """Return how many pods are on nodes on their way out."""
+    return sum(len(seen.pods_on(name)) for name, node in seen.nodes.items() if node.deleting)
 
 
 def _who_waits(seen: Observed) -> str:

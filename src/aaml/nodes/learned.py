@@ -78,6 +78,10 @@ class LearnedNodes:
         """
         return float(rules.eviction_dollars(self._at, self._terms, pods, leaving))
 
+    def evictions_left(self, leaving: int = 0) -> float:
+        """Return how many more pods may be evicted by what is promised, with so many on nodes on their way out."""
+        return float(rules.evictions_left(self._at, self._terms, leaving))
+
     @property
     def next_s(self) -> float:
         """The next purchase or look, or a pod that asks again."""

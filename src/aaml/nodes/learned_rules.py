@@ -44,6 +44,7 @@ LAUNCH_S, LEAD_S = 22.0, 5.0  # how long a node takes to come, and is provisione
 _LATE_STEP_S, _MEAN_STEP = 1.0, 0.05  # by how much a late pod changes the latter, and a second of waiting the patience
 _MOST_PATIENCE = 10.0  # times the promised mean: pods that are placed at once add to it without end
 _NEW_LAUNCH = 0.2  # what the latest launch counts in the average
+_LONGEST_LAUNCH = 3.0  # as how many times the average a launch counts at most
 _EVICTIONS_H = 1 / 30  # hours: with what is allowed in these to spare an eviction has the policy's price
 AGAIN_S = 10.0  # after which a pod that still waits is looked at again
 SETTLING_S = 3.0  # after a drain, in which its pods are about to wait again or to be bound
@@ -77,8 +78,8 @@ def served(at: Record, terms: Record, waited_s: float, before_s: float) -> None:
 
 @without_refcount
 def came(at: Record, seconds: float) -> None:
-    """A node is ready so many seconds after its launch."""
-    at.launch_s += _NEW_LAUNCH * (seconds - at.launch_s)
+    """A node is ready so many seconds after its launch; one that took very long counts as less."""
+    at.launch_s += _NEW_LAUNCH * (min(seconds, _LONGEST_LAUNCH * at.launch_s) - at.launch_s)
 
 
 @inlined
@@ -95,11 +96,12 @@ def _on_nodes(own: Seen) -> tuple[int, int]:
 @inlined
 def _allowed_evictions(own: Seen) -> float:
     """Return how many more pods may be evicted by what was promised, after those of nodes on their way out."""
-    return _evictions_left(own.at, own.terms, _on_nodes(own)[1])
+    return evictions_left(own.at, own.terms, _on_nodes(own)[1])
 
 
-@inlined
-def _evictions_left(at: Record, terms: Record, leaving: int) -> float:
+@without_refcount
+def evictions_left(at: Record, terms: Record, leaving: int) -> float:
+    """Return how many more pods may be evicted by what was promised, after so many on nodes on their way out."""
     promised = terms.evictions_per_pod_hour
     return promised * at.pod_hours - at.evicted - leaving if promised >= 0.0 else np.inf
 
@@ -110,7 +112,7 @@ def eviction_dollars(at: Record, terms: Record, pods: int, leaving: int) -> floa
 
     It is the more, the less of what was promised is left to spare.
     """
-    allowed = _evictions_left(at, terms, leaving)
+    allowed = evictions_left(at, terms, leaving)
     if allowed == np.inf:
         return terms.eviction_dollars
     usual = terms.evictions_per_pod_hour * pods * _EVICTIONS_H
@@ -807,7 +809,7 @@ def _candidates(ref: RuleReference, hours: float) -> int:
     own, work = referent(ref)
     at, count = own.at, 0
     pods, leaving = _on_nodes(own)
-    eviction, allowed = eviction_dollars(at, own.terms, pods, leaving), _evictions_left(at, own.terms, leaving)
+    eviction, allowed = eviction_dollars(at, own.terms, pods, leaving), evictions_left(at, own.terms, leaving)
     for i in range(at.alive):
         number = own.nodes[NODE.alive, i]
         if own.nodes[NODE.pods, number] > allowed:

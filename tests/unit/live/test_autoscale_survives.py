@@ -33,6 +33,7 @@ from aaml.live.node_pools import active
 from aaml.live.node_template import NodeTemplate
 from aaml.live.owned_nodes import OwnedNodes
 from aaml.nodes.catalogue import Catalogue, Offering
+from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.requirements import usual_key
 from aaml.threads import Background
 from support import make
@@ -210,8 +211,8 @@ def test_a_drain_that_is_stuck_is_told_with_what_keeps_it_and_blocks_no_other(ap
 # ---- what is out of order --------------------------------------------------------------------------------------------
 
 
-def play(api: Any, minutes: int) -> None:
-    controller = api.live.controller(EAGER, apply=True)
+def play(api: Any, minutes: int, policy: NodePolicy = EAGER) -> None:
+    controller = api.live.controller(policy, apply=True)
     for _ in range(minutes):
         controller.step()
         api.live.now_s += MINUTE
@@ -243,6 +244,19 @@ def test_a_node_that_is_of_no_use_is_told_of_again_and_given_back_in_the_end(
     api.live.now_s += MINUTE
     play(api, minutes)
     assert deleted(api)[:1] == ["a"]
+
+
+@pytest.mark.parametrize(("promised", "goes"), [(0.0, []), (3.0, ["a"])])
+def test_a_node_of_a_type_that_is_gone_is_drained_as_far_as_a_promise_of_evictions_allows(
+    api: Any, promised: float, goes: list[str]
+) -> None:
+    api.live.tell(NODE_CLAIMS, claim("a", "huge")).tell(NODES, make.node("n-a", 2000, 8 * GIB))
+    api.live.tell(PODS, *(SeenPod(replace(pod(name), node_name="n-a")) for name in ("web", "db")))
+    api.on("DELETE", f"{PATH}/a", (200, {}))
+    play(api, 15, replace(EAGER, evictions_per_pod_hour=promised))
+    assert deleted(api) == [], "two pods have run for a quarter of an hour each, of which at most one may be evicted"
+    play(api, 30, replace(EAGER, evictions_per_pod_hour=promised))
+    assert deleted(api)[:1] == goes
 
 
 def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(api: Any, logged: Any) -> None:
