@@ -49,7 +49,8 @@ else:
 
 
 UNSET: Any = None
-_NONE = "none"  # how None is written
+NONE = "none"
+"""How None is written."""
 """The default of a setting that is left unset."""
 _Settings = TypeVar("_Settings", bound="Settings")
 
@@ -111,6 +112,11 @@ class Row:
     def accepted(self) -> str:
         """The values that are taken, in words."""
         return _accepted(self.kind)
+
+    @property
+    def takes_none(self) -> bool:
+        """Whether `none` is taken; where text or a path is, that is one of these."""
+        return not _is_part(self.kind) and _takes_none(self.kind)
 
     @property
     def range(self) -> str:
@@ -221,9 +227,11 @@ def _given(value: Any, kind: Any, several: bool) -> Any:
         return [value]
     if kind is str and isinstance(value, int | float):
         return str(value)  # a YAML file says 1 where a flag's text says "1"
-    if value == _NONE and not several and {type(each) for each in _parts(kind)} >= {types.NoneType}:
-        return None
-    return value
+    return None if value == NONE and not several and _takes_none(kind) else value
+
+
+def _takes_none(kind: Any) -> bool:
+    return any(isinstance(each, types.NoneType) for each in _parts(kind))
 
 
 def _parts(kind: Any) -> Sequence[types.Type]:
@@ -300,7 +308,7 @@ def _words(kind: types.Type) -> str:  # noqa: PLR0911
         case types.UnionType():
             return " or ".join(_words(each) for each in kind.types)
         case types.NoneType():
-            return _NONE
+            return NONE
         case types.BoolType():
             return "true or false"
         case types.IntType() | types.FloatType():

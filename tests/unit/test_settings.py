@@ -73,6 +73,13 @@ def test_none_is_taken_where_it_is_named_as_accepted():
     assert Oven(recipe="none").recipe == Path("none"), "a file may have that name"
 
 
+@pytest.mark.parametrize("argv", [["--wait-p99-s", "none"], ["--wait_p99_s=none"], ["--wait-p99-s", "None"], []])
+def test_none_is_taken_of_a_flag_where_it_is_named_as_accepted(argv):
+    assert parse(Promise(wait_p99_s=45.0), [*argv, "--wait-mean-s=5"], "aaml", None) == Promise(
+        None if argv else 45.0, 5.0
+    )
+
+
 def test_a_setting_is_a_row_of_name_default_range_and_help():
     first, second, *_ = rows(Oven)
     assert (first.name, first.value, first.accepted) == ("loaves", 2, "a whole number of at least 1")

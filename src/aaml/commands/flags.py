@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from aaml.errors import UserError, bad_value, did_you_mean
-from aaml.settings import Row, Settings, SettingsFile, changed, fields, other_names, rows
+from aaml.settings import NONE, Row, Settings, SettingsFile, changed, fields, other_names, rows
 
 _INDENT = "  "
 _WIDEST = 120  # characters of a line of text
@@ -110,13 +110,21 @@ def _how(settings: Any, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _own_names(settings: Any, argv: Sequence[str]) -> list[str]:
-    """Return a command line in which a setting's other name is its own."""
+    """Return a command line in which a setting's other name is its own, and `none` is Python's word for it."""
     start = settings() if isinstance(settings, type) and not _has_to_be_told(settings) else settings
-    others, words = other_names(start), []
+    of_settings = isinstance(start, Settings) or (isinstance(start, type) and issubclass(start, Settings))
+    without = {row.name for row in rows(start) if row.takes_none} if of_settings else set()
+    others, words, before = other_names(start), list[str](), ""
     for word in argv:
         flag, equals, value = word.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
-        words.append(f"--{others[name]}{equals}{value}" if flag.startswith("--") and name in others else word)
+        if word == NONE and before in without:
+            words.append(str(None))
+        elif flag.startswith("--") and (name in others or (name in without and value == NONE)):
+            words.append(f"--{others.get(name, name)}{equals}{None if value == NONE and name in without else value}")
+        else:
+            words.append(word)
+        before = name if flag.startswith("--") and not equals else ""
     return words
 
 

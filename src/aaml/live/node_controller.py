@@ -105,9 +105,6 @@ class NodeController:
         self._stopped: Callable[[], bool] = lambda: False
         self._came: set[str] | None = None  # nodes that have been ready: one that is so again has not come again
         self._evicting = 0  # pods of the nodes that were terminated at this look
-        self._held: set[str] = (
-            set()
-        )  # uids of pods for which nodes were refused: an earlier order would not have helped
         self._deleted_s: deque[float] = deque()
         self._begins_s = -inf  # before which nothing is terminated
         self._waits_s: dict[str, float] = {}  # by uid: since when a pod has waited without a break
@@ -173,16 +170,12 @@ class NodeController:
     def _provision(self, kinds: Sequence[InstanceType], replaced: Sequence[str], seen: Observed) -> None:
         """Provision a node of each type, for pods that wait or to replace nodes."""
         allowed = list(kinds)[: self._allowed(len(kinds), replaced, seen)] if kinds else []
-        if len(allowed) < len(kinds) and not replaced:
-            self._held |= seen.waiting.keys()
         if not allowed or (replaced and len(allowed) < len(kinds)):
             return
         price = price_of(kinds)
         freed = sum(seen.nodes[name].price for name in replaced)
         why = f"in place of {', '.join(replaced)}" if replaced else _who_waits(seen)
         provisioned = allowed if not self._apply else self._post_all(allowed, seen, for_pods=not replaced)
-        if len(provisioned) < len(allowed) and not replaced:
-            self._held |= seen.waiting.keys()
         if not provisioned:
             return
         paid = price_of(provisioned)
@@ -303,8 +296,7 @@ class NodeController:
             self._gone.add(claim.metadata.name)
         elif not self._stopped() and self._remove(claim, seen.now_s):
             self._nodes.terminated(claim)
-            self._evicting += len(self._nodes.pods_of(claim))
-            self._nodes.evictions.take(self._nodes.pods_of(claim).values())
+            self._take_evictions(claim)
             self._metrics.orders.labels("delete").inc()
             self._tell(order)
 
@@ -343,9 +335,17 @@ class NodeController:
                 self._nodes.not_terminated(claim, now_s)
             if status >= _SERVER_ERROR:
                 self._deleted_s.append(now_s)
+                self._take_evictions(claim)
             return False
         self._deleted_s.append(now_s)
         return True
+
+    def _take_evictions(self, claim: wire.NodeClaimObject) -> None:
+        """Count the pods of a claim that is deleted, or may be, against what budgets and promises allow."""
+        pods = self._nodes.pods_of(claim)
+        self._evicting += len(pods)
+        self._nodes.evictions.take(pods.values())
+        self._nodes.served.drained(pods)
 
     # ---- telling -----------------------------------------------------------------------------------------------------
 
@@ -418,13 +418,11 @@ class NodeController:
             self._autoscaler.came(took_s[name])
         mine = {claim.metadata.name for claim in self._nodes.mine}
         self._came = ((self._came or set()) | took_s.keys()) & mine
-        for uid, waited_s in self._nodes.served.waited_s.items():
-            if uid not in self._held:
-                self._autoscaler.serve(waited_s)
+        for waited_s in self._nodes.served.waited_s.values():
+            self._autoscaler.serve(waited_s)
             self._metrics.served.inc()
             self._metrics.waited.inc(waited_s)
             self._metrics.late.inc(self._promise.serve(waited_s))
-        self._held &= seen.waiting.keys()
         self._metrics.evicted.inc(self._nodes.served.evictions)
 
 

@@ -98,7 +98,6 @@ class OwnedNodes:
     def terminated(self, claim: wire.NodeClaimObject) -> None:
         """Note that a claim's deletion was ordered."""
         self._going.add(claim.metadata.uid)
-        self.served.drained(self.pods_of(claim))
 
     def not_terminated(self, claim: wire.NodeClaimObject, now_s: float) -> None:
         """Note that the API refused to delete a claim: it stays for a while, and others are deleted before it."""
@@ -173,7 +172,7 @@ class OwnedNodes:
         if placed != self._placed:
             self._placed, self._changed_s = placed, now_s
         seen.changed_s = self._changed_s
-        self.served.look(seen, ours, leaving, self._gated_s)
+        self.served.look(seen, ours, leaving, self._gated_s, self.watch.pods.keys())
         self._gated_s = {uid: at_s for uid, at_s in self._gated_s.items() if uid in self.watch.why}
         self._tell_troubles(seen)
         self._forget()

@@ -1,6 +1,7 @@
 """Served: how long pods waited for nodes of ours, and how many were evicted: what a promise is measured by."""
 
 from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 from math import exp
 
 from aaml.cluster.objects import Pod
@@ -24,7 +25,8 @@ class Served:
         self.evictions = 0
         self.waited_s: Mapping[str, float] = {}
         self._evicted = self._pod_hours = 0.0
-        self._speed, self._known, self._leaving = speed, frozenset[str](), frozenset[str]()
+        self._speed, self._running = speed, 0
+        self._known, self._leaving = set[str](), set[str]()
         self._looked_s: float | None = None
 
     def drained(self, pods: Collection[str]) -> None:
@@ -32,24 +34,28 @@ class Served:
         self._leaving |= set(pods)
 
     def look(
-        self, seen: Observed, there: Mapping[str, Pod], leaving: Collection[str], gated_s: Mapping[str, float]
-    ) -> None:
+        self, seen: Observed, there: Mapping[str, Pod], leaving: Collection[str], gated_s: Mapping[str, float],
+        exist: AbstractSet[str],
+    ) -> None:  # fmt: skip
         """Write into `seen` what has happened since the last look.
 
         `there`: by uid the pods of all nodes of ours. `leaving`: uids of those whose node is drained: once they are
-        gone they count as evicted. `gated_s`: by uid, when pods were last seen with a scheduling gate.
+        gone they count as evicted, and at once where `seen` has not their node. `gated_s`: by uid, when pods were last
+        seen with a scheduling gate. `exist`: uids of all pods: one whose node goes and comes back is known.
         """
         if self._looked_s is not None:
             seconds = max(seen.now_s - self._looked_s, 0.0)
             fades = exp(-seconds / _DAY_S)
             self.evictions = len(self._leaving - there.keys())
             self._evicted = self._evicted * fades + self.evictions
-            self._pod_hours = self._pod_hours * fades + len(self._known) * seconds / _HOUR_S
+            self._pod_hours = self._pod_hours * fades + self._running * seconds / _HOUR_S
             self.waited_s = {
                 uid: self._waited_s(there[uid], gated_s.get(uid), seen.now_s) for uid in there.keys() - self._known
             }
-        self._looked_s, self._known, self._leaving = seen.now_s, frozenset(there), frozenset(leaving)
-        seen.evicted, seen.pod_hours = self._evicted, self._pod_hours
+        self._looked_s, self._running, self._leaving = seen.now_s, len(there), set(leaving)
+        self._known = (self._known | there.keys()) & exist
+        unseen = self._leaving.difference(*seen.pods.values())
+        seen.evicted, seen.pod_hours = self._evicted + len(unseen), self._pod_hours
 
     def _waited_s(self, pod: Pod, gated_s: float | None, now_s: float) -> float:
         since_s = pod.created_s * self._speed if gated_s is None else gated_s

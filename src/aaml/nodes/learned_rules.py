@@ -63,13 +63,17 @@ def served(at: Record, terms: Record, waited_s: float, before_s: float) -> None:
 
     Nodes are provisioned earlier after a pod that waited for too long, and a little later after each other one: by
     steps that balance where a share `LATE` of the pods is late (adaptive conformal inference, Gibbs & Candès 2021).
+    A pod that would have been late with a node at once moves nothing: a limit, the API or a sold-out type held it.
     So for the mean.
     """
     first = before_s < 0.0
     if terms.wait_p99_s > 0.0:
-        late = waited_s > terms.wait_p99_s >= before_s
-        lead_s = at.lead_s + _LATE_STEP_S * (late - LATE * first)
-        at.lead_s = min(max(lead_s, -terms.wait_p99_s), max(terms.wait_p99_s - at.launch_s, 0.0))  # that is at once
+        late = before_s <= terms.wait_p99_s < waited_s
+        saved_s = max(terms.wait_p99_s - at.launch_s - at.lead_s, 0.0)  # of its wait, with a node at once
+        if not late or waited_s - saved_s <= terms.wait_p99_s:
+            lead_s = at.lead_s + _LATE_STEP_S * (late - LATE * first)
+            most_s = max(terms.wait_p99_s - at.launch_s, 0.0)  # that is at once
+            at.lead_s = min(max(lead_s, -terms.wait_p99_s), most_s)
     if terms.wait_mean_s > 0.0:
         owed_s = terms.wait_mean_s * first - (waited_s - max(before_s, 0.0))
         most_s = _MOST_PATIENCE * terms.wait_mean_s

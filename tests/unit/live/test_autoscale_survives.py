@@ -259,6 +259,26 @@ def test_a_node_of_a_type_that_is_gone_is_drained_as_far_as_a_promise_of_evictio
     assert deleted(api)[:1] == goes
 
 
+def test_pods_on_nodes_of_types_that_are_gone_count_as_evicted_while_these_are_drained(api: Any) -> None:
+    """14 pods run. After 15 minutes 2.8 of them may be evicted, after 20 minutes 3.7."""
+    promise = replace(EAGER, evictions_per_pod_hour=0.8)
+    for name in "ab":
+        api.live.tell(NODE_CLAIMS, claim(name, "huge")).tell(NODES, make.node(f"n-{name}", 2000, 8 * GIB))
+        pods = [SeenPod(replace(pod(f"{name}{at}"), node_name=f"n-{name}")) for at in range(2)]
+        api.live.tell(PODS, *pods)
+        api.on("DELETE", f"{PATH}/{name}", (200, {}))
+    for at in range(10):
+        api.live.node(f"full-{at}", "small", pod(f"full-{at}", 1.9))
+    play(api, 15, promise)
+    (gone,) = set(deleted(api))
+    going = claim(gone, "huge", deletion_timestamp="2026-01-01T00:00:00Z")
+    api.live.tell(NODE_CLAIMS, going, change="modified")
+    play(api, 5, promise)
+    assert set(deleted(api)) == {gone}
+    play(api, 5, promise)
+    assert set(deleted(api)) == {"a", "b"}
+
+
 def test_a_node_that_never_becomes_ready_goes_fifteen_minutes_after_its_order(api: Any, logged: Any) -> None:
     api.live.tell(NODE_CLAIMS, claim("a", ready_s=None))  # 630 s old
     api.on("DELETE", f"{PATH}/a", (200, {}))

@@ -46,8 +46,10 @@ def test_after_a_pod_that_waited_for_too_long_they_come_earlier_and_after_each_o
     buyer.serve(61.0, 30.0)  # it was evicted and is late now
     buyer.serve(80.0, 61.0)  # it was late before
     assert buyer.lead_s == pytest.approx(before + 1.0), "a pod counts once"
+    buyer.serve(100.0)
+    assert buyer.lead_s == pytest.approx(before + 1.0), "a node at once would not have helped"
     for _ in range(100):
-        buyer.serve(100.0)
+        buyer.serve(60.1)
     assert buyer.lead_s == 60.0, "that is at once"
 
 
@@ -162,12 +164,13 @@ def test_over_episodes_the_promise_is_kept(seconds):
 
 def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
     served, seen, there = Served(speed=2.0), Moment(2000.0).seen, {"old": pod("old"), "c": pod("c", created_s=990.0)}
+    seen.pods = {"n": there}
 
-    gated_s = {}
+    gated_s, exist = {}, set()
 
     def look(at_s, *leaving):
         seen.now_s = at_s
-        served.look(seen, there, set(leaving), gated_s)
+        served.look(seen, there, set(leaving), gated_s, there.keys() | exist)
 
     look(2000.0)
     assert (served.waited_s, seen.evicted, seen.pod_hours) == ({}, 0.0, 0.0), "none is known"
@@ -195,6 +198,12 @@ def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
     assert served.waited_s == {"ahead": 180.0}, (
         "both are times of the API server, whose clock is ahead of this machine's"
     )
+    back = there.pop("gated")
+    exist.add("gated")
+    look(2072.0)
+    there["gated"] = back
+    look(2072.0)
+    assert served.waited_s == {}, "its node was away for a moment"
     look(2072.0 + 24 * 3600.0)
     assert seen.evicted == pytest.approx(2 / 2.718281828)
 
