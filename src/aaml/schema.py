@@ -20,6 +20,7 @@ from aaml.errors import UserError, bad_value, did_you_mean
 
 T = TypeVar("T")
 _LARGEST = 2**63  # whole numbers lie below, as in Kubernetes and in the arrays that they end in
+_MOST_DIGITS = 1_000  # of a number; it is larger than any of ours long before
 _SHOWN = 60  # characters of a value that a message repeats
 _STEP = re.compile(r"\[(?P<place>\d+|\.\.\.)\]|\.?(?P<name>[^.\[]+)")
 
@@ -98,7 +99,7 @@ def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         key = "<<" if key_node.tag == _MERGE else loader.construct_object(key_node, deep=True)
         if not isinstance(key, Hashable):
             raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
-        if isinstance(key, bool | int):  # names of fields and labels are text, as in JSON
+        if isinstance(key, bool | int | float):  # names of fields and labels are text, as in JSON
             key = str(key).lower()
         if key in found or key_node.tag == _MERGE:
             raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
@@ -137,6 +138,8 @@ def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
     """Return a number; the text where it is larger than any. One without a fraction is whole, as in JSON."""
     text = loader.construct_scalar(node)
     plain = text.replace("_", "").lower()
+    if len(plain) > _MOST_DIGITS:
+        return text
     if plain.lstrip("-+").startswith(("0b", "0o", "0x")):
         return int(plain, 0)
     if re.fullmatch(r"[-+]?0[0-7]+", plain):

@@ -3,12 +3,13 @@
 Each would be scheduled as something else than what was meant.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from aaml.cluster.quantity import parse_quantity
+from aaml.cluster.selectors import NAME_FIELD
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import wire
 
@@ -59,6 +60,8 @@ def _node_terms(value: wire.NodeTerms) -> Iterator[Refusal]:
 def _node_term(value: wire.NodeTerm) -> Iterator[Refusal]:
     yield from _expressions("matchExpressions", value.match_expressions)
     for number, each in enumerate(value.match_fields or ()):
+        if each.key != NAME_FIELD:
+            yield f"matchFields[{number}].key", each.key, NAME_FIELD
         if each.operator not in ("In", "NotIn") or len(each.values or ()) != 1:
             yield f"matchFields[{number}]", f"{each.operator} {each.values}", "In or NotIn with one value"
 
@@ -73,6 +76,8 @@ def _selector(value: wire.Selector) -> Iterator[Refusal]:
 def _expressions(name: str, expressions: list[wire.Expression] | None) -> Iterator[Refusal]:
     for number, each in enumerate(expressions or ()):
         field, values = f"{name}[{number}].values", each.values or []
+        if not each.operator:
+            yield f"{name}[{number}].operator", each.operator, "one of In, NotIn, Exists, DoesNotExist"
         if each.operator in _NO_VALUES and values:
             yield field, values, f"none beside {each.operator}"
         elif each.operator in _NUMBERS and len(values) != 1:
@@ -81,7 +86,15 @@ def _expressions(name: str, expressions: list[wire.Expression] | None) -> Iterat
             yield field, values, f"at least one beside {each.operator}"
 
 
+def _pod_term(value: wire.PodTerm) -> Iterator[Refusal]:
+    for name, keys in (("matchLabelKeys", value.match_label_keys), ("mismatchLabelKeys", value.mismatch_label_keys)):
+        if keys and value.label_selector is None:
+            yield name, keys, "none without labelSelector"
+
+
 def _spread(value: wire.SpreadConstraint) -> Iterator[Refusal]:
+    if value.match_label_keys and value.label_selector is None:
+        yield "matchLabelKeys", value.match_label_keys, "none without labelSelector"
     if value.min_domains is not None and value.when_unsatisfiable != "DoNotSchedule":
         yield "minDomains", value.min_domains, f"none beside {value.when_unsatisfiable}"
 
@@ -110,10 +123,9 @@ def _pod(value: wire.PodSpec) -> Iterator[Refusal]:
                 " ".join(each),
                 "each topologyKey once for each whenUnsatisfiable",
             )
-    gates = [gate.name for gate in value.scheduling_gates or ()]
-    for number, gate in enumerate(gates):
-        if gate in gates[:number]:
-            yield f"schedulingGates[{number}].name", gate, "each once"
+    containers = [*(value.init_containers or ()), *(value.containers or ())]
+    yield from _once("schedulingGates", [gate.name for gate in value.scheduling_gates or ()])
+    yield from _once("containers", [each.name for each in containers if each.name])
     for number, container in enumerate(value.containers or () if value.host_network else ()):
         for place, port in enumerate(container.ports or ()):
             if port.host_port not in (0, port.container_port):
@@ -121,9 +133,15 @@ def _pod(value: wire.PodSpec) -> Iterator[Refusal]:
                 yield field, port.host_port, f"its containerPort, {port.container_port}, on the host's network"
 
 
+def _once(field: str, names: Sequence[str]) -> Iterator[Refusal]:
+    for number, name in enumerate(names):
+        if not name or name in names[:number]:
+            yield f"{field}[{number}].name", name, "a name that stands once"
+
+
 _RULES: Mapping[type, Callable[[Any], Iterator[Refusal]]] = {
     wire.TolerationObject: _toleration, wire.PreferredNodeTerm: _weight, wire.WeightedPodTerm: _weight,
-    wire.NodeTerms: _node_terms, wire.NodeTerm: _node_term, wire.Selector: _selector,
+    wire.NodeTerms: _node_terms, wire.NodeTerm: _node_term, wire.Selector: _selector, wire.PodTerm: _pod_term,
     wire.SpreadConstraint: _spread, wire.Container: _container, wire.ContainerPort: _port, wire.PodSpec: _pod,
 }  # fmt: skip
 
