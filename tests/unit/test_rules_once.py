@@ -31,6 +31,8 @@ RULES = {
     "the LP relaxation's price": "aaml.nodes.fluid:fluid_price",
     "how the Cluster Autoscaler grows": "aaml.nodes.cluster_autoscaler_rules:_grown",
     "which nodes it lets go": "aaml.nodes.cluster_autoscaler_rules:_shrink",
+    "which nodes the descheduler empties": "aaml.nodes.descheduler_rules:_begin_round",
+    "which pod it evicts next": "aaml.nodes.descheduler_rules:_next_pod",
     "how many evictions a budget allows": "aaml.nodes.budgets:evictable",
 }
 KERNELS = {"inlined", "outlined", "inlined_source", "without_refcount", "with_refcount", "compiled"}

@@ -148,9 +148,18 @@ def _referent(_context: Any, reference: Any) -> Any:
 _RETURNED: dict[types.Type, Any] = {}  # by the types of references for which there are addresses: what is returned
 
 
+def _kind_of(examples: Sequence[object]) -> _ReferenceType:
+    return _ReferenceType(types.BaseTuple.from_types([numba.typeof(each) for each in examples]))
+
+
+def returns(kind: types.Type, *examples: object) -> None:
+    """Say what `call_at` returns for a reference to such values, where callers are compiled before what they call."""
+    _RETURNED[_kind_of(examples)] = kind
+
+
 def address_of(kernel: Any, *examples: object) -> int:
     """Return where a kernel's code for a reference to such values is, for `call_at`: it is compiled once."""
-    kind = _ReferenceType(types.BaseTuple.from_types([numba.typeof(each) for each in examples]))
+    kind = _kind_of(examples)
     if (kind,) not in kernel.overloads:
         kernel.compile((kind,))
     made = kernel.overloads[(kind,)]
@@ -165,18 +174,18 @@ def _call_at(_context: Any, address: Any, reference: Any) -> Any:
     """
     if reference not in _RETURNED:
         raise TypingError("no kernel has an address for such a reference")
-    returns = _RETURNED[reference]
+    result_type = _RETURNED[reference]
 
     def call(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         convention = context.call_conv
-        pointer = convention.get_function_type(returns, (reference,)).as_pointer()
+        pointer = convention.get_function_type(result_type, (reference,)).as_pointer()
         function = builder.inttoptr(arguments[0], pointer)
-        status, result = convention.call_function(builder, function, returns, (reference,), arguments[1:])
+        status, result = convention.call_function(builder, function, result_type, (reference,), arguments[1:])
         with builder.if_then(status.is_error, likely=False):
             convention.return_status_propagate(builder, status)
         return result
 
-    return returns(address, reference), call
+    return result_type(address, reference), call
 
 
 def _call_packer(_context: Any, _address: Any, _room: Any, _ready: Any, _pods: Any, _moving: Any) -> Any:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import boolean
 
-from aaml.cluster.kernels import address_of, interpreted
+from aaml.cluster.kernels import address_of, interpreted, returns
 from aaml.cluster.metrics import AVERAGED, Usage, measure_usage, summary
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.lockstep import BEGIN, RESUME, next_owned, play_rows
@@ -41,6 +42,7 @@ from aaml.episodes.rows import (
     put,
     put_columns,
 )
+from aaml.episodes.supply import deschedule
 from aaml.episodes.supply_plan import SupplyPlan
 from aaml.episodes.supply_rows import (
     SUPPLY_LAYOUT,
@@ -54,7 +56,7 @@ from aaml.episodes.whole import play_episodes
 from aaml.errors import UserError, bad_value
 from aaml.nodes.arrays import eviction
 from aaml.nodes.budgets import NOBODY
-from aaml.nodes.rows import NODE, OFFER, POD, POD_TIME, RuleWork
+from aaml.nodes.rows import NODE, OFFER, POD, POD_TIME, TRAIT, RuleWork
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.fragmentation import FragmentTables, fragment_tables
 from aaml.policies.gpu.arrays import SHAPE_MODELS
@@ -235,7 +237,7 @@ class BatchedEnv:
             {"B": groups * group_size, "P": observation_spec.pod_size, "M": 1, "W": 0}
             | dict.fromkeys("NGCTSOLEDKUVH", 1)
             | dict.fromkeys("YZJXQAF", 0)
-            | {"R": 4, "n": len(NODE), "o": len(OFFER)}
+            | {"R": 4, "n": len(NODE), "o": len(OFFER), "t": len(TRAIT)}
             | {"f": len(NODE_FEATURES) + (len(COST_FEATURES) if observation_spec.costs else 0)}
         )
         self._number = np.full(groups * group_size, -1, dtype=np.int64)
@@ -244,7 +246,9 @@ class BatchedEnv:
         self._free: list[int] = []
         self._slot_count = 0
         self._plans: dict[int, SupplyPlan] = {}  # by slot, where nodes are bought
-        self._addresses: dict[Any, int] = {}  # by rule of who provisions nodes: where its code is
+        self._addresses: dict[
+            Any, int
+        ] = {}  # by kernel, of who provisions nodes and the descheduler: where its code is
         self._began = False
         self._allocate(sizes, first=True)
 
@@ -495,7 +499,7 @@ class BatchedEnv:
         pool, self._plans[slot] = self._supply.pool, supply
         for name, value in supply.terms().items():
             pool.terms[name][slot] = value
-        pool.terms["rule"][slot] = self._address(self._supply, slot, supply.rule)
+        pool.terms["rule"][slot], pool.terms["descheduler"][slot] = self._look_up(self._supply, slot, supply)
         if self._queue_sort is not None:
             _put_order(pool.terms, slot, self._queue_sort)
         put(pool.offers[slot], supply.offers)
@@ -521,19 +525,27 @@ class BatchedEnv:
         pool.evicting[slot] = eviction(0)  # pods of compiled episodes have no priority
         self._draw(slot, supply)
 
-    def _address(self, memory: Supply, slot: int, rule: Any) -> int:
-        """Return where the code is of who provisions nodes; and say, once, where `next_owned` is."""
-        if rule not in self._addresses:
+    def _look_up(self, memory: Supply, slot: int, supply: SupplyPlan) -> tuple[int, int]:
+        """Return where the code is of who provisions nodes, and of the descheduler, 0 without one.
+
+        And say, once, where `next_owned` is.
+        """
+        known = self._addresses
+        if supply.rule not in known or (supply.descheduler is not None and deschedule not in known):
             progress, episodes, work = self._rows.progress[:1].copy(), self._pool.episodes, self._work[0]
             progress["slot"] = slot
             rows = self._rows._replace(progress=progress.view(np.recarray))
             env = interpreted(env_of)(self._pool._replace(episodes=episodes.view(np.recarray)), rows, 0)
             owned: Any = owned_of(memory, env, 0)
-            self._addresses[rule] = address_of(rule, owned.seen, work.supply.rule)
+            known[supply.rule] = address_of(supply.rule, owned.seen, work.supply.rule)
+            episode = env, owned, self._settings, work
+            returns(boolean, *episode)
             if not self._settings.next_owned:
-                next_at = address_of(next_owned, env, owned, self._settings, work, self._view.mask[0])
+                next_at = address_of(next_owned, *episode, self._view.mask[0])
                 self._settings = self._settings._replace(next_owned=next_at)
-        return self._addresses[rule]
+            if supply.descheduler is not None:
+                known[deschedule] = address_of(deschedule, *episode)
+        return known[supply.rule], 0 if supply.descheduler is None else known[deschedule]
 
     def _load(self, slot: int, plan: Plan) -> None:
         """Write a plan into its slot."""

@@ -13,8 +13,7 @@ a timeline, filters of one's own,   an episode begins empty, and nothing but pod
 pods that run already
 where nodes are provisioned:
 a deadline                          of what is left of an evicted pod's lifetime it would leave another part
-the descheduler, an autoscaler of   they are not compiled
-one's own
+an autoscaler of one's own          it is not compiled
 over 600 types                      memory for each pod and type
 a reservation of a zone, of a type  nodes of a type are alike
 that is launched in several
@@ -38,6 +37,7 @@ from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler
 from aaml.nodes.commitments import NOTHING_COMMITTED
 from aaml.nodes.committed import zoned
+from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.karpenter_rules import MOST_TYPES
 from aaml.nodes.learned import LearnedNodes
@@ -76,8 +76,11 @@ def check_pod(pod: Pod) -> None:
 
 
 def check_supply(supply: Supply, pods: Iterable[Pod]) -> Karpenter | LearnedNodes | ClusterAutoscaler:
-    """Return who buys nodes. Raises `UserError` for another, for what can be bought, and for pods for which that is."""
-    buyer = supply.autoscaler
+    """Return who buys nodes, with or without the descheduler beside.
+
+    Raises `UserError` for another, for what can be bought, and for pods for which that is.
+    """
+    buyer = supply.autoscaler.beside if isinstance(supply.autoscaler, HighNodeUtilization) else supply.autoscaler
     if not isinstance(buyer, Karpenter | LearnedNodes | ClusterAutoscaler):
         raise UserError(
             f"compiled episodes know Karpenter, learned nodes, the Cluster Autoscaler, not {type(buyer).__name__}"

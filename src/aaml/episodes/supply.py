@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from aaml.cluster.kernels import Reference, call_at, inlined, outlined, reference, referent
+from aaml.cluster.kernels import Reference, call_at, inlined, outlined, reference, referent, without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.heap import add, drop_first, first
 from aaml.episodes.queueing import activate, enqueue, help_waiting
 from aaml.episodes.rows import COMES_AGAIN, LOST, WAITS, BatchSettings, Env, FeatureArray, FloatArray, SmallArray, Work
 from aaml.episodes.supply_rows import Owned, run_meter
 from aaml.nodes import cluster_autoscaler_rules as cluster_autoscaler
+from aaml.nodes import descheduler_rules as descheduler
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
 from aaml.nodes import meter
@@ -59,7 +60,7 @@ def begin_supply(env: Env, own: Owned) -> None:
     at.off = 0.0 - own.seen.terms.committed
     at.launch_s, at.lead_s, at.patience_s = learned.LAUNCH_S, learned.LEAD_S, own.seen.terms.patience_s
     at.opened_s, at.latest_s, at.again_s, at.due_s = np.inf, np.inf, np.inf, own.seen.terms.first_look_s
-    at.added_s = -np.inf
+    at.added_s, at.round_s = -np.inf, own.seen.terms.first_round_s
     at.state_s, at.changed_s, at.multi_s, at.single_s = -np.inf, -np.inf, np.nan, np.nan
     for pod in range(env.episode.pods):
         own.seen.pod_times[POD_TIME.created_s, pod], own.seen.pod_times[POD_TIME.again_s, pod] = (
@@ -86,7 +87,7 @@ def next_s(own: Owned) -> float:
     """Return when something happens next, or the autoscaler wants to be asked: `NodeSupply.next_s`."""
     event_s = own.events.at_s[0] if own.seen.at.events else np.inf
     at, terms = own.seen.at, own.seen.terms
-    return min(event_s, learned.next_s(at, terms) if terms.learned else karpenter.next_s(at, terms))
+    return min(event_s, at.round_s, learned.next_s(at, terms) if terms.learned else karpenter.next_s(at, terms))
 
 
 @inlined
@@ -100,12 +101,12 @@ def is_due(env: Env, own: Owned) -> bool:
     """Whether `turn` would do anything: something happens now, or there may be orders."""
     at = own.seen.at
     at.now_s = env.at.now_s
-    return (at.events > 0 and own.events.at_s[0] <= at.now_s) or _may_order(own.seen)
+    return (at.events > 0 and own.events.at_s[0] <= at.now_s) or descheduler.is_due(at) or _may_order(own.seen)
 
 
 @outlined
 def turn(ref: EpisodeReference) -> bool:
-    """Let what is due happen, else carry the autoscaler's orders out: `NodeSupply.turn`.
+    """Let what is due happen, else carry the descheduler's and autoscaler's orders out: `NodeSupply.turn`.
 
     Returns whether pods may fit elsewhere now.
     """
@@ -119,8 +120,13 @@ def turn(ref: EpisodeReference) -> bool:
     if happened:
         return True
     at.now_s = now_s
-    if len(own.protected):
-        _look_at_budgets(env, own)
+    descheduling = descheduler.is_due(at)
+    while True:
+        if len(own.protected):
+            _look_at_budgets(env, own)
+        if not (descheduling and call_at(own.seen.terms.descheduler, ref)):
+            break
+        happened = True
     while _may_order(own.seen):
         orders, count = call_at(own.seen.terms.rule, reference((own.seen, work.supply.rule)))
         if orders == NOTHING:
@@ -255,6 +261,17 @@ def _settle(seen: Seen, rule: RuleWork) -> None:
         rule.there[: terms.kinds], 1.0, rule.on_demand, rule.unspent, rule.unspent[:0],
     )  # fmt: skip
     meter.settled(at, covered, terms.committed)
+
+
+@without_refcount
+def deschedule(ref: EpisodeReference) -> bool:
+    """Evict the next pod of the descheduler's round, where there is one; returns whether there was a pod."""
+    _, own, _, work = referent(ref)
+    orders, pod = descheduler.decide(reference((own.seen, work.supply.rule)))
+    if orders == NOTHING:
+        return False
+    _let_stop(ref, pod)
+    return True
 
 
 @inlined
@@ -409,14 +426,22 @@ def _evict(ref: EpisodeReference, number: int) -> None:
             pass
         elif len(own.protected) and not _lets_go(env, own, pod):
             refused = True
-        elif own.seen.terms.grace_s > 0.0:
-            own.seen.pods[POD.stopping, pod] = 1
-            _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
         else:
-            _stop(ref, pod)
+            _let_stop(ref, pod)
         pod = following
     if refused:
         _push(own, env.at.now_s + own.seen.terms.retry_s, _DRAIN, number)
+
+
+@inlined
+def _let_stop(ref: EpisodeReference, pod: int) -> None:
+    """Evict a pod, at once or after its grace."""
+    env, own, _, _ = referent(ref)
+    if own.seen.terms.grace_s > 0.0:
+        own.seen.pods[POD.stopping, pod] = 1
+        _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
+    else:
+        _stop(ref, pod)
 
 
 @inlined

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.state import ClusterState
+from aaml.cluster.state import PODS_COLUMN, ClusterState
 from aaml.episodes.ports import Supply
 from aaml.episodes.refusals import check_supply
 from aaml.nodes import cluster_autoscaler_rules, karpenter_rules, learned_rules
@@ -19,11 +20,13 @@ from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.cluster_autoscaler import ClusterAutoscaler, scan_terms
 from aaml.nodes.commitments import NOTHING_COMMITTED, Book
 from aaml.nodes.committed import book_of
+from aaml.nodes.descheduler import TRAITS, HighNodeUtilization, round_terms, traits_of
 from aaml.nodes.karpenter import Karpenter, budgets_of, terms_of
 from aaml.nodes.learned import LearnedNodes
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.settings import ClusterAutoscalerSettings, KarpenterSettings
+from aaml.nodes.rows import TRAIT
+from aaml.nodes.settings import ClusterAutoscalerSettings, HighNodeUtilizationSettings, KarpenterSettings
 from aaml.nodes.successors import LETTERS, begins_anew, chooser, is_next_late, node_name
 from aaml.workload.model import Workload
 
@@ -39,7 +42,7 @@ class SupplyPlan:
     ===========  =============  ====================================================================================
     offers       int64 [K, R]   what pods can have of each type, in the columns of the plan's requests
     prices       float64 [OFFER, K] columns of `aaml.nodes.rows.OFFER`
-    pods         int64 [4, T]   columns of `TRAIT`
+    pods         int64 [TRAIT, T] columns of `TRAIT`
     kept_s       float64 [T]    for how long on a node a pod may not be evicted, inf: for good
     budgets      int64 [2, U]   a number of nodes, and whether it is a percentage
     protected    int32 [T]      number of the budget that protects a pod, or `NOBODY` or `SEVERAL`
@@ -53,8 +56,8 @@ class SupplyPlan:
     ===========  =============  ====================================================================================
 
     `catalogue`: what may be bought, which may be less than what `supply` knows. `karpenter`, `policy`, `scans`: what
-    whoever provisions is configured to do; the latter two are None for Karpenter. `book`: commitments, over a pool for
-    each type.
+    whoever provisions is configured to do; the latter two are None for Karpenter. `descheduler`: what one beside it is,
+    from `first_round_s` on. `book`: commitments, over a pool for each type.
     """
 
     supply: Supply
@@ -62,7 +65,9 @@ class SupplyPlan:
     karpenter: KarpenterSettings
     policy: NodePolicy | None
     scans: ClusterAutoscalerSettings | None
+    descheduler: HighNodeUtilizationSettings | None
     first_look_s: float
+    first_round_s: float
     offers: IntArray
     prices: FloatArray
     pods: IntArray
@@ -81,16 +86,23 @@ class SupplyPlan:
     @classmethod
     def of(cls, supply: Supply, state: ClusterState, workload: Workload) -> "SupplyPlan":
         """Take over who buys nodes, at the beginning. Raises `UserError` for what compiled episodes do not know."""
-        buyer = check_supply(supply, workload.pods)
+        buyer, beside = check_supply(supply, workload.pods), supply.autoscaler
+        descheduler = beside.settings if isinstance(beside, HighNodeUtilization) else None
+        first_round_s = beside.first_look_s if isinstance(beside, HighNodeUtilization) else inf
         karpenter = buyer.settings if isinstance(buyer, Karpenter) else KarpenterSettings(budgets=())
         policy = buyer.policy if isinstance(buyer, LearnedNodes) else None
         scans = buyer.settings if isinstance(buyer, ClusterAutoscaler) else None
         catalogue = buyer.catalogue
         ranks = {uid: rank for rank, uid in enumerate(sorted(pod.uid for pod in workload.pods))}
-        pods = [
-            (ranks[pod.uid], bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
-            for pod in workload.pods
-        ]
+        pods = np.zeros((len(TRAIT), len(workload.pods)), np.int64)
+        pods[[TRAIT.rank, TRAIT.owned, TRAIT.anew, TRAIT.next_late]] = np.array(
+            [
+                (ranks[pod.uid], bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
+                for pod in workload.pods
+            ]
+        ).T
+        if descheduler is not None:
+            pods[[*TRAITS]] = traits_of(workload.pods, descheduler)
         offers = np.zeros((len(catalogue), len(state.resources)), dtype=np.int64)
         for number, kind in enumerate(catalogue.types):
             for name, amount in kind.allocatable:
@@ -101,8 +113,8 @@ class SupplyPlan:
         if any(pod.gpu.models for pod in workload.pods):
             may = np.array([[not pod.gpu.models or name in pod.gpu.models for name in models] for pod in workload.pods])
         return cls(
-            supply, catalogue, karpenter, policy, scans, buyer.first_look_s, offers, sold.offers,
-            np.array(pods, dtype=np.int64).reshape(-1, 4).T,
+            supply, catalogue, karpenter, policy, scans, descheduler, buyer.first_look_s, first_round_s, offers,
+            sold.offers, pods,
             np.array([pod.do_not_disrupt_s if pod.do_not_disrupt else 0.0 for pod in workload.pods]),
             budgets_of(karpenter), np.array([protector(supply.budgets, pod) for pod in workload.pods], np.int32),
             np.array([[each.selects(pod) for pod in workload.pods] for each in supply.budgets], np.bool_),
@@ -137,6 +149,7 @@ class SupplyPlan:
     def terms(self) -> dict[str, float]:
         """Return the numbers of `aaml.nodes.rows.TERMS`, but for the order of waiting pods."""
         times, prices, buyer = self.supply.times, self.supply.prices, self.supply.autoscaler
+        buyer = buyer.beside if isinstance(buyer, HighNodeUtilization) else buyer
         return {
             **terms_of(self.karpenter), "kinds": len(self.offers), "corners": len(self.corners),
             "hours": len(self.supply.meter.carbon_g_per_kwh), "first_look_s": self.first_look_s,
@@ -150,6 +163,7 @@ class SupplyPlan:
             "scans": self.scans is not None, "commitments": len(self.book.amounts), "steps": len(self.book.steps),
             "committed": self.book.fixed,
             "knows": isinstance(buyer, LearnedNodes) and buyer.commitments != NOTHING_COMMITTED,
+            **round_terms(self.descheduler, PODS_COLUMN, self.first_round_s),
         }  # fmt: skip
 
     @cached_property

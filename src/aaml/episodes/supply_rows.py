@@ -147,7 +147,7 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "SupplyPool": {
         "terms": (TERMS, "W"), "offers": (_I, "WKR"), "prices": (_F, "WoK"), "corners": (_F, "WV3"),
         "carbon": (_F, "WH"), "budgets": (_I, "W2U"), "names": (_I, "WL"), "choices": (_I, "WL"), "spreads": (_F, "WL"),
-        "endures": (_B, "WC"), "alike": (_I, "WK2"), "pods": (_S, "W4T"), "kept_s": (_F, "WT"), "evicting": (_F, "WT"),
+        "endures": (_B, "WC"), "alike": (_I, "WK2"), "pods": (_S, "WtT"), "kept_s": (_F, "WT"), "evicting": (_F, "WT"),
         "protected": (_S, "WX"), "selected": (_B, "WQX"), "limits": (_I, "WQ3"), "stuck": (_B, "WX"),
         "devices": (_I, "WKJ"), "models": (_I, "WK"), "may": (_B, "WYZ"), "on_sale": (_B, "W0"), "stays": (_B, "W0"),
         "amounts": (_F, "WA"), "steps": (_F, "WF3"),
@@ -161,4 +161,4 @@ SUPPLY_LAYOUT: Mapping[str, Mapping[str, tuple[Any, str]]] = {
 }  # fmt: skip
 """As in `aaml.episodes.rows`; J: GPUs of a type; Y and Z: T and K where pods name GPU models, else 0; X: T where
 budgets protect pods, else 0; A: commitments, F: steps in which they are used; `n`: the columns of `NODE`, `o`: of
-`OFFER`. Where a size is 0, nothing is told."""
+`OFFER`, `t`: of `TRAIT`. Where a size is 0, nothing is told."""

@@ -1,46 +1,42 @@
 """The descheduler's HighNodeUtilization (0.36) beside an autoscaler: it empties nodes, which the autoscaler terminates.
 
 It evicts and does no more: where the pods go is the scheduler's choice, so it is meant to stand beside `MostAllocated`.
-Names of files are those below pkg of its source. What it does that is not here: extended resources, namespaces, label
-selectors, `nodeFit`, `minReplicas`, `minPodAge`, thresholds of priority, local storage (pods here tell of none).
+The rule is compiled (`aaml.nodes.descheduler_rules`); compiled episodes ask it about their own arrays. What it does
+that is not here: extended resources, namespaces, label selectors, `nodeFit`, `minReplicas`, `minPodAge`, thresholds of
+priority, local storage (pods here tell of none).
 """
 
-from collections import Counter, deque
-from collections.abc import Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from aaml.cluster.kernels import called
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.nodes import descheduler_rules as rules
+from aaml.nodes.arrays import Array, Sold, memory, pods_of
 from aaml.nodes.catalogue import Catalogue
-from aaml.nodes.ports import Autoscaler, Command, Evict, Observed, OwnedNode
+from aaml.nodes.ports import Autoscaler, Command, Evict, Observed
+from aaml.nodes.rows import EVICTS, STATE, TERMS, TRAIT, RuleWork, Seen
 from aaml.nodes.settings import HighNodeUtilizationSettings
 
-_RESOURCES = (CPU, MEMORY, PODS)  # those that every round weighs, in the order of a catalogue's columns
 _CRITICAL = 2_000_000_000  # least priority of pods that are critical for the system (utils/priority.go)
 _NEVER_EVICTED = frozenset({"", "DaemonSet", "Node"})  # owners: none, a DaemonSet, a node whose static pod it is
-IntArray = npt.NDArray[np.int64]
+_NO_LIMIT = 1 << 62
+TRAITS = (TRAIT.descheduled, TRAIT.priority, TRAIT.qos)
+"""The columns of what the descheduler looks at of pods: `traits_of`."""
 
 
-class _Candidate(NamedTuple):
-    """A pod that may be evicted, where it is, and what it takes there, [3] of `_RESOURCES`."""
+class _Round(NamedTuple):
+    """A round: the cluster when it began, memory to work in, and pods by their numbers."""
 
-    node: str
-    uid: str
-    request: IntArray
-
-
-@dataclass
-class _Round:
-    """What is left of one round: pods in their order, and the room [3] on nodes that are used well."""
-
-    room: IntArray
-    left: deque[_Candidate]
-    evicted: Counter[str] = field(default_factory=Counter)
+    own: Seen
+    work: RuleWork
+    pods: Sequence[Pod]
 
 
 @dataclass
@@ -56,100 +52,75 @@ class HighNodeUtilization:
     beside: Autoscaler
     catalogue: Catalogue
     first_look_s: float = 0.0
-    _due_s: float = field(init=False)
-    _round: _Round | None = None
+    _round: _Round | None = field(default=None, init=False, repr=False)
+    _at: np.void = field(init=False, repr=False)
+    _terms: np.void = field(init=False, repr=False)
+    _sold: Sold = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._due_s = self.first_look_s
+        self._at, self._terms, self._sold = np.zeros(1, STATE)[0], np.zeros(1, TERMS)[0], Sold.of(self.catalogue)
+        self._at["round_s"] = self.first_look_s
+        for name, value in round_terms(self.settings, self.catalogue.resources.index(PODS)).items():
+            self._terms[name] = value
 
     @property
     def next_s(self) -> float:
         """The next round, or when the autoscaler wants to be asked."""
-        return min(self._due_s, self.beside.next_s)
+        return min(float(self._at["round_s"]), self.beside.next_s)
 
     def copy(self) -> "HighNodeUtilization":
         """Return an independent copy."""
-        twin = copy(self)
-        twin.beside = self.beside.copy()
+        twin: HighNodeUtilization = copy(self)
+        twin.beside, twin._at, twin._round = self.beside.copy(), deepcopy(self._at), deepcopy(self._round)
         return twin
 
     def act(self, seen: Observed) -> Sequence[Command]:
         """Evict one pod after the other when it is time, each as the last eviction left the cluster, then the rest."""
-        if self._due_s <= seen.now_s:
-            self._due_s = seen.now_s + self.settings.descheduling_interval_s
-            self._round = self._begun(seen)
+        self._at["now_s"] = seen.now_s
+        if self._round is None and rules.is_due(self._at):
+            own, there = self._sold.seen(seen, self._at, self._terms), pods_of(seen)
+            own.traits[[*TRAITS]] = traits_of(there, self.settings)
+            self._round = _Round(own, memory(own), there)
         if self._round is not None:
-            if uid := self._next(self._round, seen):
-                return [Evict(uid)]
+            own, work, pods = self._round
+            own.blocked[:] = [pod.uid in seen.blocked for pod in pods]
+            orders, number = called(rules.decide, own, work)
+            if orders == EVICTS:
+                return [Evict(pods[number].uid)]
             self._round = None
         return self.beside.act(seen)
 
-    def _begun(self, seen: Observed) -> _Round | None:
-        """Tell nodes that are used too little from the others (Balance of nodeutilization/highnodeutilization.go)."""
-        nodes = [node for node in seen.nodes.values() if node.initialized_s is not None]
-        used = {node.name: self._requested(seen, node) for node in nodes}
-        low = [node for node in nodes if self._is_low(used[node.name], self._offered(node))]
-        names = {node.name for node in low}
-        others = [node for node in nodes if node.name not in names]
-        # Autoscalers taint nodes that go, and do not cordon them: they count as room, but no pod tolerates the taint.
-        if len(low) <= self.settings.number_of_nodes or all(node.deleting for node in others):
-            return None
-        room = np.sum([self._offered(node) - used[node.name] for node in others], axis=0)
-        low.sort(key=lambda node: (int(used[node.name].sum()), node.name))
-        return _Round(room, deque(each for node in low for each in self._candidates(seen, node)))
 
-    def _next(self, now: _Round, seen: Observed) -> str:
-        """Return the next pod of a round, empty once there is none (evictPods of nodeutilization.go).
-
-        A pod that a disruption budget protects is passed over, and tried again in the next round.
-        """
-        of_node = self.settings.max_no_of_pods_to_evict_per_node
-        in_all = self.settings.max_no_of_pods_to_evict_total
-        while now.left and now.room.min() > 0 and (in_all is None or now.evicted.total() < in_all):
-            each = now.left.popleft()
-            if each.uid in seen.blocked or (of_node is not None and now.evicted[each.node] >= of_node):
-                continue
-            now.room = now.room - each.request
-            now.evicted[each.node] += 1
-            return each.uid
-        return ""
-
-    def _candidates(self, seen: Observed, node: OwnedNode) -> list[_Candidate]:
-        """Return the pods of a node that may go: the lowest priority first, then the lowest class (pod/pods.go)."""
-        found = [pod for pod in seen.pods_on(node.name).values() if self._is_evictable(pod, seen)]
-        found.sort(key=lambda pod: (pod.priority, _class(pod)))
-        return [_Candidate(node.name, pod.uid, self._request(pod)) for pod in found]
-
-    def _is_evictable(self, pod: Pod, seen: Observed) -> bool:
-        """Whether the default evictor lets a pod go (framework/plugins/defaultevictor, Filter)."""
-        modes, spared = self.settings.eviction_modes, self.settings.no_eviction_policy == "Mandatory"
-        return not (
-            pod.owner.partition("/")[0] in _NEVER_EVICTED
-            or pod.priority >= _CRITICAL
-            or pod.uid in seen.stopping
-            or (spared and pod.do_not_disrupt)
-            or ("OnlyThresholdingResources" in modes and not self.settings.percent.keys() & pod.requests.keys())
-        )
-
-    def _is_low(self, used: IntArray, offered: IntArray) -> bool:
-        """Whether no resource with a threshold is used by more than that."""
-        return all(100.0 * _share(used, offered, name) <= most for name, most in self.settings.percent.items())
-
-    def _requested(self, seen: Observed, node: OwnedNode) -> IntArray:
-        pods = seen.pods_on(node.name).values()
-        used: IntArray = np.sum([np.zeros(len(_RESOURCES), np.int64), *map(self._request, pods)], axis=0)
-        return used
-
-    def _request(self, pod: Pod) -> IntArray:
-        return self.catalogue.request(pod)[: len(_RESOURCES)]
-
-    def _offered(self, node: OwnedNode) -> IntArray:
-        return self.catalogue.room[self.catalogue.numbers[node.type.name], : len(_RESOURCES)]
+def traits_of(pods: Sequence[Pod], settings: HighNodeUtilizationSettings) -> Array:
+    """Return int64 [3, T], the columns of `TRAITS`."""
+    found = [(_is_evictable(pod, settings), pod.priority, _class(pod)) for pod in pods]
+    return np.array(found, dtype=np.int64).reshape(-1, len(TRAITS)).T
 
 
-def _share(used: IntArray, offered: IntArray, name: str) -> float:
-    column = _RESOURCES.index(name)
-    return float(used[column]) / float(offered[column]) if offered[column] else 0.0
+def round_terms(
+    settings: HighNodeUtilizationSettings | None, pods_column: int, first_round_s: float = inf
+) -> Mapping[str, float]:
+    """Return the numbers of the descheduler's settings in `aaml.nodes.rows.TERMS`; None: there is none."""
+    known = settings or HighNodeUtilizationSettings()
+    limits = known.max_no_of_pods_to_evict_per_node, known.max_no_of_pods_to_evict_total
+    of_node, of_round = (_NO_LIMIT if limit is None else limit for limit in limits)
+    return {
+        "pods_column": pods_column, "number_of_nodes": known.number_of_nodes, "most_of_node": of_node,
+        "most_of_round": of_round, "descheduling_interval_s": known.descheduling_interval_s,
+        "first_round_s": first_round_s,
+        **{f"low_{name}": known.percent.get(name, inf) for name in (CPU, MEMORY, PODS)},
+    }  # fmt: skip
+
+
+def _is_evictable(pod: Pod, settings: HighNodeUtilizationSettings) -> bool:
+    """Whether the default evictor lets a pod go (Filter of pkg/framework/plugins/defaultevictor)."""
+    modes, spared = settings.eviction_modes, settings.no_eviction_policy == "Mandatory"
+    return not (
+        pod.owner.partition("/")[0] in _NEVER_EVICTED
+        or pod.priority >= _CRITICAL
+        or (spared and pod.do_not_disrupt)
+        or ("OnlyThresholdingResources" in modes and not settings.percent.keys() & pod.requests.keys())
+    )
 
 
 def _class(pod: Pod) -> int:

@@ -69,9 +69,10 @@ OFFER = columns(("price", "worst", "watts_idle", "watts_per_core", "powered", "s
 """
 WAY = columns(("kind", "price", "worst", "spot", "spot_worst"))
 """Of the types that a claim may be of, in the order in which they are offered: the number, and prices as in `OFFER`."""
-TRAIT = columns(("rank", "owned", "anew", "next_late"))
+TRAIT = columns(("rank", "owned", "anew", "next_late", "descheduled", "priority", "qos"))
 """Of each pod: the place of its uid among all, and whether its owner makes it again, makes it from the start, and
-makes it only once it has gone."""
+makes it only once it has gone. Where there is a descheduler, whether it may evict it, the priority and the class of
+service, by which it orders pods."""
 NODE_TIME = columns(
     ("launched_s", "initialized_s", "last_event_s", "nominated_s", "again_s", "draining_s", "unneeded_s")
 )
@@ -107,7 +108,8 @@ def record(integers: Sequence[str], floats: Sequence[str]) -> np.dtype[np.void]:
 TERMS = record(
     (
         "kinds", "corners", "hours", "budgets", "policy", "spot_to_spot", "learned", "scans", "rule", "by_node",
-        "least_waste", "max_empty_bulk_delete", "max_nodes_total", "commitments", "steps", "knows",
+        "least_waste", "max_empty_bulk_delete", "max_nodes_total", "commitments", "steps", "knows", "descheduler",
+        "pods_column", "number_of_nodes", "most_of_node", "most_of_round",
     ),
     (
         "consolidate_after_s", "batch_idle_duration_s", "batch_max_duration_s", "poll_s", "validation_s",
@@ -115,6 +117,7 @@ TERMS = record(
         "grace_s", "recreate_s", "retry_s", "join_step_s", "failed_try_s", "pod_event_s", "cpu_s", "memory_s",
         "larger_s", "rest", "work", "wait_target_s", "wait_per_hour", "eviction", "consolidatable_s", "scan_interval_s",
         "scale_down_utilization_threshold", "scale_down_unneeded_time_s", "scale_down_delay_after_add_s", "committed",
+        "descheduling_interval_s", "first_round_s", "low_cpu", "low_memory", "low_pods",
         *(each.name for each in fields(NodePolicy)),
     ),
 )  # fmt: skip
@@ -125,20 +128,21 @@ pods.
 provisioned, `scans`: whether the Cluster Autoscaler does, else Karpenter; `rule`: where its compiled `decide` is
 (`call_at`). `by_node`: whether `may` tells nodes apart; else a node is allowed as its type is. `consolidate_after_s`:
 NaN where no node ever goes. `commitments`, `steps`: how many there are, `committed`: what they cost, dollars an hour,
-`knows`: whether learned nodes decide by them.
+`knows`: whether learned nodes decide by them. `descheduler`: where what asks it is, 0 without one; what follows is
+for it (`aaml.nodes.descheduler.round_terms`). `pods_column`: that of places for pods, among resources.
 """
 STATE = record(
     (
         "alive", "planned", "replaces", "noted", "ready", "released", "replaced", "replaced_too", "bought", "sequence",
         "events", "ends", "method", "used", "batch", "firsts", "cpu_milli", "memory_bytes", "gpu_milli", "packer",
-        "running",
+        "running", "candidates", "tried", "evicted_now", "room_cpu", "room_memory", "room_pods",
     ),
     (
         "now_s", "opened_s", "latest_s", "due_s", "again_s", "changed_s", "slower", "loaded_s", "load", "fast_load",
         "slow_load", "cpu_worth", "memory_worth", "gpu_worth", "drained_s", "nothing_s", "replaced_s", "state_s",
         "multi_s", "single_s", "added_s", "metered_s", "price", "watts", "dollars", "fluid_dollars", "core_hours",
         "node_hours", "pod_hours", "kwh", "co2_g", "launch_s", "lead_s", "patience_s", "evicted",
-        "last_load", "variation", "off",
+        "last_load", "variation", "off", "round_s",
     ),
 )  # fmt: skip
 """How far an autoscaler is at `now_s`; in episodes also the meter (`aaml.nodes.meter`) and what is to come.
@@ -156,6 +160,9 @@ they are bought, `patience_s`: how long a pod waits by a promised mean. `evicted
 
 Of the Cluster Autoscaler, `added_s`: when a group last grew.
 
+Of the descheduler, `round_s`: its next round. Of a round, `candidates`: pods of `work.base` that may go, of which so
+many were `tried` and `evicted_now`; `room_cpu`, `room_memory`, `room_pods`: what is left on nodes that are used well.
+
 Of Karpenter, `batch`: the number of the batch, `method`: the one whose turn it is, `state_s`: the cluster as
 consolidation sees it, `multi_s` and `single_s`: the state in which these methods found nothing, `used`: nodes of
 `NODE.used`. `packer`: the address of a function that packs pods which ask for more than resources, 0 for none.
@@ -163,9 +170,9 @@ consolidation sees it, `multi_s` and `single_s`: the state in which these method
 Of episodes, `bought`: numbers given, `sequence`, `events` and `ends`: of what is to come, `firsts`: pods that had a
 node once.
 """
-NOTHING, BUYS, DELETES, DELETES_EACH, REPLACES = range(5)
-"""What a rule orders: nothing; `work.bought`; that the nodes of the plan go at once, or one after the other; or
-`work.bought` first, and that they go once it is ready."""
+NOTHING, BUYS, DELETES, DELETES_EACH, REPLACES, EVICTS = range(6)
+"""What a rule orders: nothing; `work.bought`; that the nodes of the plan go at once, or one after the other;
+`work.bought` first, and that they go once it is ready; or that a pod goes."""
 PLAN_NO, PLAN_ANY, PLAN_SPOT = range(3)  # not at all; in whichever way is launched; as spot
 
 

@@ -305,6 +305,71 @@ def test_and_within_its_limits_and_those_of_pods():
     assert play(Guarded(graceful, PodBudget({"app": "a"}, max_unavailable=0))) != play(Guarded(graceful))
 
 
+BESIDE = {
+    "when empty": KarpenterSettings("WhenEmpty", 15.0), "learned": NodePolicy(),
+    "cluster autoscaler": BILL_TASKS["bill-cluster-autoscaler"].autoscaler,
+}  # fmt: skip
+LOW = ("cpu=60", "memory=70")
+
+
+@pytest.mark.parametrize("beside", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("choose", [by_chance, fullest, not_always_where_it_fits])
+def test_the_descheduler_is_the_simulators_to_the_bit(choose, beside):
+    settings = HighNodeUtilizationSettings(thresholds=LOW, descheduling_interval_s=40.0)
+    task = replace(BILL, autoscaler=Descheduled(settings, beside))
+    metrics = play(task, choose, seed=40, spec=SHOWN)
+    alone = play(replace(BILL, autoscaler=beside), choose, seed=40, spec=SHOWN)
+    assert all(each["evicted"] > 10 for each in metrics)
+    assert metrics != alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"thresholds": ("pods=40",), "descheduling_interval_s": 20.0},
+        {"max_no_of_pods_to_evict_per_node": 1},
+        {"max_no_of_pods_to_evict_total": 2},
+        {"number_of_nodes": 2},
+        {"no_eviction_policy": "Mandatory"},
+    ],
+)
+@pytest.mark.parametrize("grace_s", [0.0, 3.0])
+def test_so_it_is_within_its_limits(told, grace_s):
+    usual = {"thresholds": LOW, "descheduling_interval_s": 40.0}
+    task = replace(BILL, times=NodeTimes(grace_s=grace_s), rhythm=partial(every_second_kept, seconds=math.inf))
+    found = [
+        play(
+            replace(task, autoscaler=Descheduled(HighNodeUtilizationSettings(**each), BESIDE["when empty"])),
+            fullest,
+            30,
+        )
+        for each in (usual, usual | told)
+    ]
+    assert found[0] != found[1], "it counts"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grace_s", [0.0, 3.0])
+def test_budgets_hold_for_each_eviction_of_the_descheduler(grace_s):
+    settings = HighNodeUtilizationSettings(thresholds=LOW, descheduling_interval_s=20.0)
+    task = replace(
+        BILL, autoscaler=Descheduled(settings, BESIDE["when empty"]), rhythm=labelled, times=NodeTimes(grace_s=grace_s)
+    )
+    evicted = [
+        sum(each["evicted"] for each in play(Guarded(task, *budgets), fullest, seed=30, spec=SHOWN))
+        for budgets in ((), (PodBudget({"app": "a"}, max_unavailable=1),), (PodBudget({}, max_unavailable=0),))
+    ]
+    assert evicted == sorted(set(evicted), reverse=True)
+    assert evicted[-1] == 0
+
+
+def test_rows_with_and_without_the_descheduler_share_a_batch():
+    settings = HighNodeUtilizationSettings(thresholds=LOW, descheduling_interval_s=40.0)
+    with_it = replace(BILL, autoscaler=Descheduled(settings, BILL.autoscaler))
+    play(Rows(with_it, BILL, with_it, seed=30), fullest, seed=30)
+
+
 def tolerant(count, rng):
     """Draw the pods of a bill, of which every second one tolerates whatever it is."""
     workload, until_s = BILL.rhythm(count, rng)
@@ -461,12 +526,19 @@ def test_what_comes_and_goes_gets_room_as_it_needs_it(monkeypatch):
     assert play(BILL, seed=60) == plenty
 
 
+class Nobody:
+    """An autoscaler of one's own, which provisions nothing."""
+
+    next_s = math.inf
+
+
 def test_what_is_not_compiled_is_refused():
     def plan(task):
         return Plan.of_cluster(task.build(0, 3))
 
-    with pytest.raises(UserError, match="the Cluster Autoscaler, not HighNodeUtilization"):
-        plan(replace(BILL, autoscaler=Descheduled(HighNodeUtilizationSettings(), KarpenterSettings())))
+    for own in (lambda _catalogue, _rng: Nobody(), Descheduled(HighNodeUtilizationSettings(), lambda *_: Nobody())):
+        with pytest.raises(UserError, match="the Cluster Autoscaler, not Nobody"):
+            plan(replace(BILL, autoscaler=own))
     by_truth = {"observation_spec": ObservationSpec(lifetime_model=KnownLifetimes()), "queue_sort": QueueSort(rest=1.0)}
     for options in (by_truth, {"reward": "seed-a"}):
         with pytest.raises(UserError, match="nodes are bought"):

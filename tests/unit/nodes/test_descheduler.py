@@ -8,7 +8,6 @@ import pytest
 import aaml
 from aaml.cli import run
 from aaml.cluster.quantity import CPU, MEMORY, PODS
-from aaml.episodes.plan import Plan
 from aaml.errors import UserError
 from aaml.evaluation.entries import policy_entries
 from aaml.evaluation.episode import run_episode
@@ -251,12 +250,6 @@ def test_a_policy_is_paired_with_it_and_the_task_keeps_its_autoscaler(tmp_path, 
         assert len(set(bills)) == 2, "it has evicted something"
     assert run("evaluate", f"--task bill --policies kube-scheduler+high-utilization --out {tmp_path}/no".split()) == 2
     assert "did you mean high-node-utilization?" in capsys.readouterr().err
-
-
-def test_compiled_episodes_say_that_they_do_not_know_it():
-    task = under(aaml.task("bill"), HighNodeUtilizationSettings())
-    with pytest.raises(UserError, match="the Cluster Autoscaler, not HighNodeUtilization"):
-        Plan.of_cluster(task.build(1, 3, pods=5))
 
 
 POLICY = """apiVersion: descheduler/v1alpha2
