@@ -19,8 +19,7 @@ a reservation of a zone, of a type  nodes of a type are alike
 that is launched in several
 kube-scheduler: images, soft        plugins that score them are not compiled
 taints, containers without a
-request, nodes in several zones,
-pods that it spreads by default
+request, nodes in several zones
 ==================================  ====================================================================================
 
 `aaml.episodes.batch` refuses rewards and observations that it does not compute.
@@ -41,7 +40,6 @@ from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.karpenter_rules import MOST_TYPES
 from aaml.nodes.learned import LearnedNodes
-from aaml.policies.kube_scores.siblings import owner_selector
 
 
 def check_cluster(cluster: Beginning) -> None:
@@ -120,8 +118,6 @@ def check_kube_scheduler(nodes: Iterable[Node], pods: Iterable[Pod]) -> None:
     for pod in pods:
         asked = pod.request(CPU), pod.request(MEMORY)
         told = pod.nonzero_containers in (None, asked)
-        if owner_selector(pod) is not None:
-            raise UserError(f"{pod.key}: it is spread among the pods of {pod.owner}; compiled episodes spread none")
         if not all(asked) or ClusterState.nonzero_request(pod) != asked or not told:
             raise UserError(f"{pod.key}: a container requests no CPU or no memory; those of compiled episodes do")
 

@@ -25,6 +25,7 @@ from aaml.episodes.rows import (
     Work,
     env_of,
 )
+from aaml.episodes.spreading import Spreading, spread
 from aaml.episodes.supply_rows import Owned, Supply, owned_of
 from aaml.nodes.rows import SHAPE_REQUEST, Number
 from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
@@ -90,6 +91,13 @@ class KubeScorer(NamedTuple):
     start: Any
     totals: Any
     found: Any
+
+
+class SpreadingKubeScorer(NamedTuple):
+    """A `KubeScorer` that spreads the pods that have siblings, too."""
+
+    scorer: KubeScorer
+    spreading: Spreading
 
 
 class Sight(NamedTuple):
@@ -205,6 +213,15 @@ def _choose_by_formula(scorer: FormulaScorer, env: Env, owned: Owned | None, sig
 
 
 def _choose_as_kube_scheduler(scorer: KubeScorer, env: Env, _owned: Owned | None, sight: Sight, pod: int) -> int:
+    return _best(scorer, None, env, sight, pod)
+
+
+def _choose_spreading(scorer: SpreadingKubeScorer, env: Env, _owned: Owned | None, sight: Sight, pod: int) -> int:
+    return _best(scorer.scorer, scorer.spreading, env, sight, pod)
+
+
+@inlined
+def _best(scorer: KubeScorer, spreading: Spreading | None, env: Env, sight: Sight, pod: int) -> int:
     """Return one of the nodes with the highest score, of those that were searched."""
     at, shape, found, totals = env.at, env.shapes[env.pods.shape[pod]], scorer.found, scorer.totals
     if at.steps == 1:
@@ -214,8 +231,12 @@ def _choose_as_kube_scheduler(scorer: KubeScorer, env: Env, _owned: Owned | None
     )
     best, ties = np.int64(-1), 0
     if count > 1:
+        if spreading is not None and spreading.group[pod] >= 0:
+            spread(spreading, env, pod, found, count)
         for i in range(count):
             total = np.int64(0)
+            if spreading is not None and spreading.group[pod] >= 0:
+                total += spreading.weight * spreading.scores[i]
             if scorer.fit_weight:
                 fit = _fit(env.nodes, found[i], shape, scorer.strategy, scorer.resources, scorer.line)
                 total += scorer.fit_weight * fit
@@ -243,7 +264,7 @@ def _nth(totals: IntArray, found: IntArray, count: int, best: Number, nth: Numbe
 
 _CHOICES: Mapping[type | None, Callable[..., int]] = {
     LinearScorer: _choose_linear, WideScorer: _choose_wide, FormulaScorer: _choose_by_formula,
-    KubeScorer: _choose_as_kube_scheduler,
+    KubeScorer: _choose_as_kube_scheduler, SpreadingKubeScorer: _choose_spreading,
 }  # fmt: skip
 choose = by_class(0, _CHOICES)
 """The node that a scorer takes for the first ready pod; one fits."""

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import Node, Pod, Taint
+from aaml.cluster.objects import HOSTNAME_LABEL, ZONE_LABEL, Node, Pod, Taint
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.episodes.kube_flow import KubeFlow
 from aaml.errors import UserError
-from aaml.nodes.catalogue import Catalogue
+from aaml.nodes.catalogue import Catalogue, Offering
 from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
-from aaml.nodes.settings import KarpenterSettings
+from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedulerConfig
 from aaml.scheduling.play import play
-from aaml.sim.bill import BILL_TASKS
+from aaml.sim.bill import BILL_TASKS, Descheduled
 from aaml.sim.cluster import SimCluster
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
@@ -66,6 +66,116 @@ def test_nodes_of_several_zones_are_refused():
     task = replace(BILL_TASKS["bill"], catalogue=Catalogue((zones,)), fixed_prices=True)
     with pytest.raises(UserError, match="in one zone"):
         KubeFlow.of(task.build(2, 4))
+
+
+# ---- pods that have siblings -----------------------------------------------------------------------------------------
+
+RACK = "rack"
+TWO_KEYS = {"default_spreading": ((1, ZONE_LABEL), (2, RACK), (3, HOSTNAME_LABEL)), "system_spreading": False}
+SPREADING = {
+    "system": CONFIGS["stock"],
+    "packing": replace(CONFIGS["packing"], weights={"NodeResourcesFit": 1, "PodTopologySpread": 2}),
+    "list": replace(CONFIGS["stock"], **TWO_KEYS),
+    "zones": replace(CONFIGS["stock"], default_spreading=((2, ZONE_LABEL),), weights={"PodTopologySpread": 1}),
+    "sampled": replace(CONFIGS["stock"], percentage_of_nodes_to_score=40),
+    "off": replace(CONFIGS["stock"], weights={"NodeResourcesFit": 1}),
+}
+
+
+def with_siblings(pods, seed):
+    """Return pods, most of them of owners: some have a label of their own, others share theirs with other owners'."""
+    rng, found = np.random.default_rng(seed), []
+    for pod in pods:
+        number, app = int(rng.integers(6)), "ab"[int(rng.integers(2))]
+        owner, labels = (
+            (f"ReplicaSet/web-{number}", {"app": app, "pod-template-hash": str(number)}),
+            (f"StatefulSet/db-{app}", {"app": app, "apps.kubernetes.io/pod-index": str(len(found))}),
+            (f"ReplicationController/{app}{number % 2}", {"app": app, "tier": str(number % 2)}),
+            (f"Job/{number}", {"app": app}),
+            ("", {"pod-template-hash": str(number)}),
+            ("ReplicaSet/bare", {}),
+        )[int(rng.integers(6))]
+        space = ("default", "other")[int(rng.integers(2))]
+        found.append(replace(pod, owner=owner, labels=labels, namespace=space))
+    return tuple(found)
+
+
+def labelled(nodes, how, seed):
+    """Return nodes with labels of hosts, zones and racks: all of them, of some nodes, or none."""
+    rng, found = np.random.default_rng(seed), []
+    for node in nodes:
+        labels = {HOSTNAME_LABEL: node.name, ZONE_LABEL: "abc"[int(rng.integers(3))], RACK: str(rng.integers(2))}
+        kept = {key for key in labels if how == "all" or (how == "some" and rng.random() < 0.8)}
+        found.append(replace(node, labels={key: value for key, value in labels.items() if key in kept}))
+    return found
+
+
+def spreading_cluster(task, how, seed, nodes, **size):
+    cluster = find_task(task).build(seed, nodes, **size)
+    pods = with_siblings(cluster.workload.pods, seed)
+    return SimCluster(labelled(cluster.state.nodes, how, seed), replace(cluster.workload, pods=pods))
+
+
+@pytest.mark.parametrize("config", SPREADING.values(), ids=SPREADING)
+@pytest.mark.parametrize("how", ["all", "some", "none"])
+@pytest.mark.parametrize(("task", "nodes"), [("balance", 6), ("waiting", 4)])
+def test_siblings_are_spread_as_in_the_simulator(task, nodes, how, config):
+    cluster = spreading_cluster(task, how, 3, nodes)
+    flow = KubeFlow.of(spreading_cluster(task, how, 3, nodes))
+    assert flow.knows(config)
+    play(cluster, KubeScheduler(np.random.default_rng(0), config))
+    expected, played = cluster.metrics(), flow.play(config)
+    assert expected["bound"] > 20
+    same = {name: expected[name] for name in played if name in expected}
+    assert {name: played[name] for name in same} == pytest.approx(same, rel=1e-12, nan_ok=True)
+    if task == "balance" and how == "all" and "PodTopologySpread" in config.weights:
+        alone = replace(config, default_spreading=())
+        assert flow.play(alone)["mean_variance"] != played["mean_variance"], "it counts"
+
+
+def test_so_they_are_where_a_part_of_many_nodes_is_scored():
+    cluster, flow = (spreading_cluster("balance", "some", 1, 130, pods=600) for _ in range(2))
+    config = SPREADING["sampled"]
+    play(cluster, KubeScheduler(np.random.default_rng(0), config))
+    metric = "mean_variance"
+    assert KubeFlow.of(flow).play(config)[metric] == pytest.approx(cluster.metrics()[metric], rel=1e-12)
+
+
+def drawn_with_siblings(count, rng):
+    """Draw the pods of a bill, of which most have siblings."""
+    workload, until_s = BILL_TASKS["bill"].rhythm(count, rng)
+    return replace(workload, pods=with_siblings(workload.pods, count)), until_s
+
+
+@pytest.mark.parametrize("config", [SPREADING["system"], SPREADING["packing"]], ids=["system", "packing"])
+@pytest.mark.parametrize("zone", ["", "a"])
+@pytest.mark.parametrize(
+    "pool", [POOLS["usual"], POOLS["learned"], "descheduled"], ids=["usual", "learned", "descheduled"]
+)
+def test_siblings_are_spread_over_nodes_that_are_bought(pool, zone, config):
+    if pool == "descheduled":
+        pool = Descheduled(HighNodeUtilizationSettings(thresholds=("cpu=60",)), POOLS["long batches"])
+    types = [replace(kind, offerings=(Offering(kind.cheapest.price, zone=zone),)) for kind in shipped_catalogue().types]
+    task = replace(
+        BILL_TASKS["bill"], autoscaler=pool, catalogue=Catalogue(tuple(types)), fixed_prices=True,
+        rhythm=drawn_with_siblings,
+    )  # fmt: skip
+    cluster = task.build(2, 8)
+    play(cluster, KubeScheduler(np.random.default_rng(0), config))
+    flow = KubeFlow.of(task.build(2, 8))
+    played = flow.play(config)
+    assert played == pytest.approx(cluster.metrics(), rel=1e-12, nan_ok=True)
+    assert flow.play(replace(config, default_spreading=())) != played, "it counts"
+    racks = replace(config, **TWO_KEYS)
+    assert not flow.knows(racks), "how new nodes differ by other labels is not known"
+    with pytest.raises(UserError, match="where nodes are bought spread over hosts and zones"):
+        flow.play(racks)
+
+
+def test_a_selector_of_ones_own_is_not_known():
+    flow = KubeFlow.of(find_task("balance").build(3, 4))
+    assert flow.knows(KubeSchedulerConfig())
+    assert not flow.knows(KubeSchedulerConfig(default_selector=lambda _pod: None))
 
 
 def test_a_part_of_the_nodes_is_scored_as_in_the_simulator():

@@ -1,19 +1,22 @@
 """kube-scheduler spreads the pods of an owner by default: whoever plays it on such pods plays that, and rows tell."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from aaml.cli import run as command
 from aaml.cluster.objects import HOSTNAME_LABEL, Node, Pod
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.commands.table import COMMANDS, module_of
+from aaml.episodes import kube_flow
 from aaml.episodes.kube_flow import KubeFlow
 from aaml.episodes.ports import Beginning
-from aaml.errors import UserError
+from aaml.episodes.spreading import Spreading
 from aaml.evaluation import identity as identity_module
 from aaml.evaluation import program
 from aaml.evaluation.identity import identity, inputs
@@ -93,22 +96,42 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def spread(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether siblings were spread, for each decision of a kube-scheduler on a pod that has some."""
+    """Whether siblings were spread, for each decision of a kube-scheduler on a pod that has some.
+
+    Of a compiled episode with such pods it is one entry.
+    """
     found: list[bool] = []
-    act, of = KubeScheduler.act, KubeFlow.of.__func__  # type: ignore[attr-defined]
+    compiled: list[KubeFlow] = []
+    scorers: list[Spreading] = []
+    act, play_flow, make = KubeScheduler.act, KubeFlow.play, kube_flow.spreading_of
+    of = KubeFlow.of.__func__  # type: ignore[attr-defined]
 
     def acted(self: KubeScheduler, context: Context) -> Decision:
         if owner_selector(context.pod) is not None:
             found.append(bool(soft_constraints(context.pod, self.config)[0]))
         return act(self, context)
 
-    def compiled(cls: type[KubeFlow], cluster: Beginning) -> KubeFlow:
+    def taken_over(cls: type[KubeFlow], cluster: Beginning) -> KubeFlow:
         flow: KubeFlow = of(cls, cluster)
-        found.extend(False for pod in cluster.workload.pods if owner_selector(pod) is not None)
+        if any(owner_selector(pod) is not None for pod in cluster.workload.pods):
+            compiled.append(flow)
         return flow
 
+    def made(*given: Any) -> Spreading:
+        scorers.append(make(*given))
+        return scorers[-1]
+
+    def played(self: KubeFlow, *given: Any) -> Mapping[str, float]:
+        before = len(scorers)
+        metrics = play_flow(self, *given)
+        if self in compiled:
+            found.append(len(scorers) > before)
+        return metrics
+
     monkeypatch.setattr(KubeScheduler, "act", acted)
-    monkeypatch.setattr(KubeFlow, "of", classmethod(compiled))
+    monkeypatch.setattr(KubeFlow, "of", classmethod(taken_over))
+    monkeypatch.setattr(KubeFlow, "play", played)
+    monkeypatch.setattr(kube_flow, "spreading_of", made)
     return found
 
 
@@ -204,14 +227,18 @@ def test_a_search_has_the_metrics_that_an_evaluation_has_of_the_same_window(goal
         assert evaluate_setups(task, seed, None, [setup], [metric]).tolist() == [[whole]]
 
 
-def test_compiled_episodes_refuse_pods_that_are_spread_by_default_and_no_others(tmp_path: Path) -> None:
-    lone, spread = (
-        find_task(f"bill@{write_trace(tmp_path / name, siblings=siblings)}")
-        for name, siblings in (("lone", False), ("siblings", True))
+@pytest.mark.parametrize("siblings", [False, True])
+def test_compiled_episodes_spread_pods_by_default_as_the_simulator_does(
+    siblings: bool, tmp_path: Path, spread: list[bool]
+) -> None:
+    config, task = KubeSchedulerConfig(ties="fixed"), find_task(f"bill@{write_trace(tmp_path, siblings=siblings)}")
+    cluster = task.build(task.episodes[0])
+    play(cluster, KubeScheduler(np.random.default_rng(0), config))
+    spread.clear()
+    assert KubeFlow.of(task.build(task.episodes[0])).play(config) == pytest.approx(
+        cluster.metrics(), rel=1e-12, nan_ok=True
     )
-    with pytest.raises(UserError, match="spread among the pods of ReplicaSet/web-5d4f; compiled episodes spread none"):
-        KubeFlow.of(spread.build(spread.episodes[0]))
-    assert KubeFlow.of(lone.build(lone.episodes[0])).play(KubeSchedulerConfig())["arrived"] > 0
+    assert spread == [True] * siblings
 
 
 def test_the_live_view_explains_by_a_kube_scheduler_that_spreads() -> None:
