@@ -104,8 +104,8 @@ def _check_catalogue(catalogue: Catalogue) -> None:
 
 def _check_commitments(supply: Supply, buyer: Karpenter | LearnedNodes | ClusterAutoscaler) -> None:
     committed = supply.meter.commitments
-    if name := zoned(committed, buyer.catalogue.types):
-        raise UserError(f"a reservation of {name} is for a zone; compiled episodes launch it in several at one price")
+    if committed.names and (name := zoned(committed, buyer.catalogue.types)):
+        raise UserError(f"{name}: it is launched in several ways at one price, and what was committed to is for some")
     if isinstance(buyer, LearnedNodes) and buyer.commitments not in (NOTHING_COMMITTED, committed):
         raise UserError("compiled learned nodes know of no other commitments than the bill's")
 

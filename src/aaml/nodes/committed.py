@@ -45,7 +45,7 @@ def book_of(commitments: Commitments, types: Iterable[InstanceType]) -> Book:
 
 
 def zoned(commitments: Commitments, types: Iterable[InstanceType]) -> str:
-    """Return the name of a type of which a reservation tells nodes apart that cost the same, "" for none."""
+    """Return the name of a type of which commitments tell nodes apart that cost the same, "" for none."""
     return next(
         (kind.name for kind in types if len({pool_of(kind, each, commitments) for each in kind.launched}) > 1), ""
     )

@@ -170,7 +170,7 @@ def test_a_reservation_of_a_zone_among_several_is_refused():
     name = types.types[0].name
     reserved = Reservation(instance_type=name, count=1, dollars_per_hour=0.1, zone="a")
     task = replace(BILL, catalogue=types, fixed_prices=True, commitments=Commitments(reservations=(reserved,)))
-    with pytest.raises(UserError, match=f"reservation of {name} is for a zone"):
+    with pytest.raises(UserError, match=f"{name}: it is launched in several ways at one price"):
         Plan.of_cluster(task.build(0, 4))
 
 
