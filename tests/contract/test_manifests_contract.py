@@ -52,7 +52,7 @@ REFUSED = {
     of_pods('operator: "", values: [b]'): "matchExpressions[0].operator: ''",
     spread("whenUnsatisfiable: ScheduleAnyway, matchLabelKeys: [a]"): "matchLabelKeys: ['a']",
     f"affinity: {{podAffinity: {{{NEEDED}: [{{topologyKey: a, matchLabelKeys: [b]}}]}}}}": "matchLabelKeys: ['b']",
-    "containers: [{name: a, image: x}, {name: a, image: y}]": "containers[1].name: 'a'",
+    "containers: [{name: a, image: x}, {name: a, image: z}]": "containers[1].name: 'a'",
     'schedulingGates: [{name: ""}]': "schedulingGates[0].name: ''",
     expression("operator: In"): "matchExpressions[0].values: []",
     expression("operator: Exists, values: [b]"): "matchExpressions[0].values: ['b']",
