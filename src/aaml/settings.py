@@ -49,9 +49,9 @@ else:
 
 
 UNSET: Any = None
+"""The default of a setting that is left unset."""
 NONE = "none"
 """How None is written."""
-"""The default of a setting that is left unset."""
 _Settings = TypeVar("_Settings", bound="Settings")
 
 

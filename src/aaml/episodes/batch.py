@@ -246,9 +246,7 @@ class BatchedEnv:
         self._free: list[int] = []
         self._slot_count = 0
         self._plans: dict[int, SupplyPlan] = {}  # by slot, where nodes are bought
-        self._addresses: dict[
-            Any, int
-        ] = {}  # by kernel, of who provisions nodes and the descheduler: where its code is
+        self._addresses: dict[Any, int] = {}  # by kernel of who provisions nodes, or evicts: where its code is
         self._began = False
         self._allocate(sizes, first=True)
 

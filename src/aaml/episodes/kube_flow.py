@@ -34,10 +34,8 @@ class KubeFlow:
     """An episode that `play` runs as often as asked."""
 
     def __init__(self, plan: Plan, siblings: Siblings | None = None) -> None:
-        if siblings is not None:
-            plan = replace(
-                plan, owner=siblings.of_pod
-            )  # counted by node in place of owners, whom nothing here looks at
+        if siblings is not None:  # they are counted by node in place of owners, whom nothing here looks at
+            plan = replace(plan, owner=siblings.of_pod)
         self._plan, self._siblings, state = plan, siblings, plan.fleet.state
         self._columns = {name: state.resource_index[name] for name in state.resources}
         self._order = zone_order(state.nodes)
