@@ -9,6 +9,7 @@ from pathlib import Path
 _NAMES = "one of "
 _WHOLE = "a whole number"
 _LIST = "a list, each a whole number"
+_SHOWN = 200  # characters of a value that a message repeats
 
 
 class UserError(Exception):
@@ -25,7 +26,16 @@ def bad_value(field: str, value: object, accepted: str) -> UserError:
     if accepted.startswith(_LIST) and isinstance(value, str):
         meant = _with_spaces(value)
     expected = f"{meant} Expected" if meant else "; expected"
-    return UserError(f"{field}: {value!r} is not accepted{expected} {accepted}")
+    return UserError(f"{field}: {shown(value)} is not accepted{expected} {accepted}")
+
+
+def shown(value: object) -> str:
+    """Return a value as a message repeats it: its first 200 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:

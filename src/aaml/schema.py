@@ -16,12 +16,12 @@ import msgspec
 import yaml
 from msgspec import inspect as types
 
-from aaml.errors import UserError, bad_value, did_you_mean
+from aaml.errors import UserError, bad_value, did_you_mean, shown
 
 T = TypeVar("T")
 _LARGEST = 2**63  # whole numbers lie below, as in Kubernetes and in the arrays that they end in
-_MOST_DIGITS = 1_000  # of a number; it is larger than any of ours long before
-_SHOWN = 60  # characters of a value that a message repeats
+_MOST_DIGITS = 1_000  # of a number, which is beyond any of ours long before
+_LONG = re.compile(r"([^'`]{200})[^'`]+")  # what msgspec repeats of a value or a name
 _STEP = re.compile(r"\[(?P<place>\d+|\.\.\.)\]|\.?(?P<name>[^.\[]+)")
 
 
@@ -66,7 +66,7 @@ def convert(content: Any, kind: type[T], where: str) -> T:
         steps = _steps(at)
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
         more = _explained(said, content, kind, steps)
-        said = said.replace("Object contains ", "").replace("Object missing", "missing")
+        said = _LONG.sub(r"\1...", said.replace("Object contains ", "").replace("Object missing", "missing"))
         raise UserError(f"{where}: {place}{': ' if place else ''}{said}{more}") from error
 
 
@@ -139,7 +139,7 @@ def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
     text = loader.construct_scalar(node)
     plain = text.replace("_", "").lower()
     if len(plain) > _MOST_DIGITS:
-        return text
+        raise yaml.constructor.ConstructorError(None, None, f"a number of {len(plain)} digits", node.start_mark)
     if plain.lstrip("-+").startswith(("0b", "0o", "0x")):
         return int(plain, 0)
     if re.fullmatch(r"[-+]?0[0-7]+", plain):
@@ -179,7 +179,7 @@ def check_numbers(value: Any, where: str) -> None:
     elif isinstance(value, float) and not math.isfinite(value):
         raise bad_value(where, value, "finite numbers")
     elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
-        raise UserError(f"{where}: {_short(value)} is not accepted; expected whole numbers of 64 bits")
+        raise UserError(f"{where}: {shown(value)} is not accepted; expected whole numbers of 64 bits")
 
 
 _info: Callable[[Any], types.Type] = cache(types.type_info)
@@ -255,15 +255,7 @@ def _explained(said: str, content: Any, kind: Any, steps: Sequence[int | str]) -
             value = value[step]
         except (KeyError, IndexError, TypeError):
             return ""
-    return f" ({_short(value)})" if not isinstance(value, dict | list) else ""
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # a number of more digits than Python writes
-        return "a number of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return f" ({shown(value)})" if not isinstance(value, dict | list) else ""
 
 
 def _at(kind: types.Type, steps: Sequence[int | str]) -> types.Type | None:
@@ -294,7 +286,7 @@ def of_kind(documents: Sequence[Any], versions: Mapping[str, str], where: str) -
         and (each.get("kind"), each.get("apiVersion")) in [*versions.items()]  # neither need be hashable
     ]
     if len(found) > 1:
-        names = ", ".join(_short(_name(each)) for each in found)
+        names = ", ".join(shown(_name(each)) for each in found)
         raise UserError(f"{where}: holds {len(found)} of {' or '.join(versions)} ({names}); expected one")
     return found[0] if found else None
 

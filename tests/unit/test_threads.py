@@ -394,6 +394,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
 
     class Watch:
         state, pending, pods, why = make.cluster([make.node()]), 0, {}, {}
+        transport = None
         pump = staticmethod(strange)
 
         @classmethod
@@ -406,6 +407,7 @@ def test_a_live_cluster_in_the_lab(monkeypatch):
         close = wake
 
     monkeypatch.setattr("aaml.lab.watched.ClusterWatch", Watch)
+    monkeypatch.setattr("aaml.lab.watched.LatestPromise", lambda _transport: SimpleNamespace(text=str))
     library = Library()
     library.watched = ClusterReplay(None)
     until(lambda: not library.watched._following.running, "its end")

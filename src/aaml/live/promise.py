@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from math import inf, isfinite
 
 import msgspec
 
+from aaml.errors import UserError
 from aaml.kube import rights
 from aaml.kube.lease import annotation_of
 from aaml.kube.transport import Transport
@@ -94,7 +96,8 @@ class LatestPromise:
     def text(self) -> str:
         """Return it as a line, "" where there is none, or none that may be read."""
         if self._read_s == -inf:
-            rights.check(self._transport, rights.PROMISE)
+            with suppress(UserError):  # the API is away: the cluster's own watch says so
+                rights.check(self._transport, rights.PROMISE)
         if time.monotonic() - self._read_s >= _EVERY_S:
             state = read_promise(self._transport)
             self._read_s, self._text = time.monotonic(), "" if state is None else state.text

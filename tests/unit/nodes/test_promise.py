@@ -151,15 +151,18 @@ def test_a_promise_is_written_and_read(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [35.0, 60.0])
-def test_over_episodes_the_promise_is_kept(seconds):
-    promise = NodePolicy(wait_p99_s=seconds, evictions_per_pod_hour=1.0)
+def test_over_episodes_the_promise_is_kept():
+    """In the mean a share `LATE` waits longer, which is half of what may: the 99th percentile is somewhat below."""
     metrics = ("waiting_p99_s", "evictions_per_pod_hour", "bound")
-    played = [
-        evaluate_nodes(find_task("bill"), seed, 20, [(FIRST_COME, promise)], metrics)[0] for seed in range(3000, 3012)
-    ]
-    assert sum(row[0] for row in played) / len(played) == pytest.approx(seconds, rel=0.1)
-    assert all(row[1] <= 1.0 for row in played)
+    for seconds in (35.0, 60.0):
+        promise = NodePolicy(wait_p99_s=seconds, evictions_per_pod_hour=1.0)
+        played = [
+            evaluate_nodes(find_task("bill"), seed, 20, [(FIRST_COME, promise)], metrics)[0]
+            for seed in range(3000, 3012)
+        ]
+        assert 0.85 * seconds < sum(row[0] for row in played) / len(played) <= seconds
+        assert sum(row[0] > 1.05 * seconds for row in played) <= 1
+        assert all(row[1] <= 1.0 for row in played)
 
 
 def test_a_live_cluster_is_measured_by_what_is_seen_of_it():
