@@ -33,6 +33,7 @@ from numba.core import caching
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
+from aaml.cluster.kernel_compiler import KernelResults
 from aaml.errors import UserError
 from aaml.folders import cache_dir, private_dir
 
@@ -42,6 +43,7 @@ ALTERNATIVES = "aaml_alternatives"
 _PLAIN = (bool, int, float, str, slice, type(None))
 
 
+_HOW = ("kernels.py", "kernel_compiler.py")  # files that say how kernels are compiled
 _VERSIONS = 8  # of a kernel stay in the user's cache
 _LOCKS = "compiling"  # a file, each byte of which stands for a kernel and the types that it is compiled for
 _LOOK_S = 0.05
@@ -113,6 +115,8 @@ def _shared_folder() -> Path | None:
 class KernelCache(caching.FunctionCache):
     """numba's cache of a function, for as long as all is the same that the function is made of."""
 
+    _impl_class = KernelResults
+
     def __init__(self, function: FunctionType) -> None:
         super().__init__(function)
         made, folder = made_of(function), _shared_folder()
@@ -180,7 +184,8 @@ def keep(kernel: K) -> K:
 
 def made_of(function: FunctionType) -> str:
     """Return a hash of the files of all kernels and modules that a function's file knows, and of their constants."""
-    digest = hashlib.sha256(_content(str(Path(__file__).with_name("kernels.py"))))  # how they are compiled
+    here = Path(__file__)
+    digest = hashlib.sha256(b"".join(_content(str(here.with_name(name))) for name in _HOW))
     files: dict[str, Mapping[str, Any]] = {}
     _follow(function, files)
     for file in sorted(files):

@@ -36,6 +36,7 @@ from numba.core.types import unliteral
 from numba.extending import intrinsic, models, overload, register_model
 
 from aaml.cluster.kernel_cache import ALTERNATIVES, keep
+from aaml.cluster.kernel_compiler import KernelCompiler
 
 _POINTER = ir.IntType(8).as_pointer()
 _WRITTEN: Any = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # of lines written into others
@@ -46,12 +47,13 @@ T = TypeVar("T")
 
 def compiled(function: F) -> "Dispatcher[F]":
     """Make a kernel of a function."""
-    return _kept(numba.njit(nogil=True)(function))
+    njit: Any = numba.njit
+    return _kept(njit(nogil=True, pipeline_class=KernelCompiler)(function))
 
 
 def _counting(references: bool, **options: bool) -> "Callable[[F], Dispatcher[F]]":
     njit: Any = numba.njit  # its types leave `_nrt` out
-    return lambda function: _kept(njit(nogil=True, _nrt=references, **options)(function))
+    return lambda function: _kept(njit(nogil=True, _nrt=references, pipeline_class=KernelCompiler, **options)(function))
 
 
 def _kept(kernel: K) -> K:
