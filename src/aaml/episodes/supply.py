@@ -451,7 +451,8 @@ def _look_at_budgets(env: Env, own: Owned) -> None:
         lets_go = number == NOBODY if number < 0 else _allowed_evictions(env, own, number) > 0
         for pod in range(env.at.arrived):
             if own.protected[pod] == number:
-                own.seen.blocked[pod] = own.seen.pods[POD.end, pod] >= 0 and not lets_go
+                stays = own.seen.pods[POD.end, pod] >= 0 and own.seen.pods[POD.stopping, pod] == 0
+                own.seen.blocked[pod] = stays and not lets_go
 
 
 @inlined

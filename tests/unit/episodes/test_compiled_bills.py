@@ -364,6 +364,14 @@ def test_budgets_hold_for_each_eviction_of_the_descheduler(grace_s):
     assert evicted[-1] == 0
 
 
+@pytest.mark.parametrize("beside", [BILL.autoscaler, BESIDE["cluster autoscaler"]], ids=["karpenter", "ca"])
+def test_budgets_do_not_protect_pods_that_stop_on_nodes_which_stay(beside):
+    settings = HighNodeUtilizationSettings(thresholds=LOW, descheduling_interval_s=20.0)
+    task = replace(BILL, autoscaler=Descheduled(settings, beside), rhythm=labelled, times=NodeTimes(grace_s=30.0))
+    budgets = PodBudget({"app": "a"}, max_unavailable=1), PodBudget({"app": "b"}, min_available="60%")
+    assert all(each["evicted"] > 0 for each in play(Guarded(task, *budgets), fullest, seed=30, spec=SHOWN))
+
+
 def test_rows_with_and_without_the_descheduler_share_a_batch():
     settings = HighNodeUtilizationSettings(thresholds=LOW, descheduling_interval_s=40.0)
     with_it = replace(BILL, autoscaler=Descheduled(settings, BILL.autoscaler))
