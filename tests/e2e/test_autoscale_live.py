@@ -17,7 +17,7 @@ from aaml.live.node_claims import OURS, new_claim
 from aaml.live.node_template import NodeTemplate
 from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy, write_node_policy
-from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
+from support.karpenter_cluster import CLAIMS, clear, items, karpenter_cluster, replica_set
 from support.kwok import pods, until
 from support.processes import AAML, Process
 
@@ -51,15 +51,6 @@ def scale(cluster: KwokCluster, name: str, replicas: int) -> None:
 
 def ours(cluster: KwokCluster) -> list[dict]:
     return [each for each in items(cluster, CLAIMS) if OURS.items() <= each["metadata"]["labels"].items()]
-
-
-def clear(cluster: KwokCluster) -> None:
-    """Remove what a try that failed has left."""
-    for each in items(cluster, SETS):
-        cluster.api().request("DELETE", f"{SETS}/{each['metadata']['name']}")
-    for each in items(cluster, CLAIMS):
-        cluster.api().request("DELETE", f"{CLAIMS}/{each['metadata']['name']}")
-    until(lambda: not items(cluster, CLAIMS) and not pods(cluster.api(), "default"), "an empty cluster", 90.0)
 
 
 def orders(said: str, verb: str) -> Counter[str]:

@@ -28,7 +28,7 @@ from aaml.sim.cluster import SimCluster
 from aaml.sim.supply import NodeSupply
 from aaml.workload.model import Workload
 from billed_episode import BilledEpisode
-from support.karpenter_cluster import CLAIMS, items, karpenter_cluster, replica_set
+from support.karpenter_cluster import CLAIMS, clear, items, karpenter_cluster, replica_set
 from support.kwok import pod, pods, until
 
 OWNED = "karpenter.sh/nodepool"
@@ -75,6 +75,7 @@ def test_nodes_are_bought_for_pods_that_wait_and_given_back_when_they_are_empty(
 
 def test_a_short_episode_costs_what_it_costs_in_the_simulator(cluster: KwokCluster) -> None:
     """Two services that stay, and six jobs that do not: their node is given back while the others' stays."""
+    clear(cluster)
     gib, until_s = 1 << 30, 90.0
     played = [
         Pod(f"pod-{number}", uid=f"pod-{number}", requests={CPU: 1500 if number < 2 else 700, MEMORY: gib},

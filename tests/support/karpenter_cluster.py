@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -11,9 +11,12 @@ import pytest
 from aaml.karpenter.pool import Pool
 from aaml.karpenter.process import start
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner, binaries
+from aaml.kube.transport import ApiError
 from aaml.nodes.settings import KarpenterSettings
+from support.kwok import until
 
 CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+_PODS, _SETS = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/replicasets"
 
 
 @contextmanager
@@ -33,6 +36,16 @@ def karpenter_cluster(name: str) -> Iterator[KwokCluster]:
 def items(cluster: KwokCluster, path: str) -> list[dict[str, Any]]:
     """Return the objects of a list."""
     return json.loads(cluster.api().request("GET", path))["items"]
+
+
+def clear(cluster: KwokCluster) -> None:
+    """Remove what a try that failed has left."""
+    api = cluster.api()
+    for path in (_SETS, _PODS, CLAIMS):
+        for each in items(cluster, path):
+            with suppress(ApiError):  # gone by now
+                api.request("DELETE", f"{path}/{each['metadata']['name']}")
+    until(lambda: not items(cluster, CLAIMS) and not items(cluster, _PODS), "an empty cluster", 90.0)
 
 
 def replica_set(name: str, replicas: int, cpu: str, memory: str, **spec: Any) -> dict[str, Any]:
