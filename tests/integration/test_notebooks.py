@@ -17,7 +17,10 @@ from support.notebook import NOTEBOOKS, execute_alone
 ALL = sorted(NOTEBOOKS.glob("0*.ipynb"))
 HERE = [path for path in ALL if path.stem[:2] not in {"07", "08"}]
 SHORTER = {
-    "02-train-and-compare": {"STEPS = 2_000_000": "STEPS = 80_000", "    validate_every=250_000,": "    validate_every=40_000,"},
+    "02-train-and-compare": {
+        "STEPS = 2_000_000": "STEPS = 80_000",
+        "    validate_every=250_000,": "    validate_every=40_000,",
+    },
     "04-q-table": {
         'network = aaml.train("dqn", ten, steps=20_000, out=runs / "network", **short)':
         'network = aaml.train("dqn", ten, steps=2_500, out=runs / "network", **short)',

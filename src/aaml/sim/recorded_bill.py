@@ -203,13 +203,16 @@ def bill_of(task: Task) -> BillTask:
 def under(task: Task, who: NodeAutoscaler | HighNodeUtilizationSettings) -> Task:
     """Return a bill with another autoscaler, or a descheduler beside its own, and the same pods, types and prices.
 
-    Raises `UserError` as `bill_of`, and for a second descheduler.
+    A descheduler that the bill has goes on beside the other autoscaler. Raises `UserError` as `bill_of`, and for a
+    second descheduler.
     """
     bill = bill_of(task)
     if isinstance(who, HighNodeUtilizationSettings):
         if isinstance(bill.autoscaler, Descheduled):
             raise bad_value("nodes", "a descheduler", f"none for {task.name}, which has one")
         who = Descheduled(who, bill.autoscaler)
+    elif isinstance(bill.autoscaler, Descheduled) and not isinstance(who, Descheduled):
+        who = Descheduled(bill.autoscaler.descheduler, who)
     bill = replace(bill, autoscaler=who)
     return replace(task, bill=bill) if isinstance(task, RecordedBillTask) else bill
 

@@ -15,6 +15,7 @@ from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.file import find_autoscaler, read_autoscaler
+from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.ports import Evict, Observed, OwnedNode, Provision
 from aaml.nodes.settings import HighNodeUtilizationSettings, NodeTimes
 from aaml.policies.registry import make_policy
@@ -243,6 +244,8 @@ def test_a_policy_is_paired_with_it_and_the_task_keeps_its_autoscaler(tmp_path, 
     assert paired.autoscaler.autoscaler == aaml.task("bill-when-empty").autoscaler
     with pytest.raises(UserError, match="which has one"):
         under(paired, HighNodeUtilizationSettings())
+    other = under(paired, NodePolicy()).autoscaler
+    assert other == Descheduled(paired.autoscaler.descheduler, NodePolicy()), "it goes on beside another autoscaler"
     plain, with_it = policy_entries(["kube-scheduler-packing", "kube-scheduler-packing+high-node-utilization"])
     assert with_it.name == "kube-scheduler-packing+high-node-utilization"
     for task in ("bill", "bill-when-empty", "bill-cluster-autoscaler"):
