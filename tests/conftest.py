@@ -28,6 +28,7 @@ LONGEST = {  # files that take a minute and more
     "e2e/test_live_failures.py", "e2e/test_notebook.py", "e2e/test_plugin_live.py", "e2e/test_soak.py",
     "integration/test_notebooks.py", "integration/test_plugin_states.py", "integration/test_ray_workers.py",
     "integration/test_shipped_scorers.py", "integration/test_sweep_trains.py", "integration/test_wheel.py",
+    "unit/episodes/test_compiled_bills.py", "unit/episodes/test_compiled_learned_nodes.py",
     "unit/evaluation/test_choices.py", "unit/evaluation/test_default_spreading.py", "unit/test_writing_commands.py",
     "unit/training/test_sweep.py", "unit/tuning/test_tune_nodes.py",
 }  # fmt: skip

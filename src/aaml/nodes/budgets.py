@@ -94,14 +94,21 @@ def allowed_evictions(budgets: Sequence[PodBudget], pod: Pod, running: Iterable[
     number = protector(budgets, pod)
     if number < 0:
         return math.inf if number == NOBODY else 0
-    available = sum(map(budgets[number].selects, running))
-    return budgets[number].allowed(available, available + sum(map(budgets[number].selects, missing)))
+    return _left(budgets[number], running, missing)
+
+
+def _left(budget: PodBudget, running: Iterable[Pod], missing: Iterable[Pod]) -> int:
+    """Return how many more of its pods a budget lets go."""
+    available = sum(map(budget.selects, running))
+    return budget.allowed(available, available + sum(map(budget.selects, missing)))
 
 
 def blocked_pods(budgets: Sequence[PodBudget], running: Iterable[Pod], missing: Iterable[Pod]) -> frozenset[str]:
     """Return the uids of the running pods that may not be evicted now."""
     running, missing = list(running), list(missing)
-    return frozenset(pod.uid for pod in running if allowed_evictions(budgets, pod, running, missing) < 1)
+    numbers = [protector(budgets, pod) for pod in running]
+    full = {each for each in set(numbers) if each >= 0 and _left(budgets[each], running, missing) < 1}
+    return frozenset(pod.uid for pod, each in zip(running, numbers, strict=True) if each == SEVERAL or each in full)
 
 
 def stuck_pods(budgets: Sequence[PodBudget], running: Iterable[Pod]) -> frozenset[str]:
