@@ -28,7 +28,8 @@ from aaml.workload.trace.trace import Trace
 
 FloatArray = npt.NDArray[np.float64]
 _DAY, _WHOLE = 24, 20.0  # clock hours of a block, of which so many were looked at
-_MOST_TRIED = 200
+_MOST_TRIED, _FINER = 200, 41  # amounts
+_ALIKE = 1e-9  # of dollars or amounts that are as good as one
 
 
 @dataclass(frozen=True)
@@ -151,22 +152,40 @@ def _evaluated(found: Hours, which: int, blocks: Sequence[npt.NDArray[np.int64]]
 def _best(found: Hours, which: int) -> float:
     """Return the amount of a commitment that would have cost the least; of several the smallest.
 
-    Costs bend where an hour has used all that it can, so the best is one of these amounts, or none.
+    Costs bend where an hour has used all that it can. They also bend where commitments that come later in the order are
+    left with less, which is looked for more and more finely.
     """
-    amounts = found.book.amounts.copy()
+    amounts, whole = found.book.amounts.copy(), which < len(found.book.commitments.reservations)
+
+    def costs(tried: FloatArray) -> FloatArray:
+        dollars = []
+        for amount in tried.tolist():
+            amounts[which] = amount
+            dollars.append(found.with_amounts(amounts)[0].sum())
+        return np.array(dollars)
+
+    now = float(amounts[which])
     amounts[which] = np.inf
-    tried = found.with_amounts(amounts)[1][:, which] / found.hours
-    if which < len(found.book.commitments.reservations):
-        tried = np.concatenate([np.floor(tried), np.ceil(tried)])
-    tried = np.unique([0.0, *tried.tolist()])
+    used = found.with_amounts(amounts)[1][:, which] / found.hours
+    tried = np.unique([0.0, now, *(np.concatenate([np.floor(used), np.ceil(used)]) if whole else used).tolist()])
     if len(tried) > _MOST_TRIED:
-        tried = np.unique(np.quantile(tried, np.linspace(0.0, 1.0, _MOST_TRIED), method="nearest"))
-    costs = []
-    for amount in tried.tolist():
-        amounts[which] = amount
-        costs.append(found.with_amounts(amounts)[0].sum())
-    least = min(costs)
-    return float(tried[next(place for place, cost in enumerate(costs) if cost <= least + 1e-9 * abs(least))])
+        tried = np.unique([now, *np.quantile(tried, np.linspace(0.0, 1.0, _MOST_TRIED), method="nearest").tolist()])
+    dollars = costs(tried)
+    least = dollars.min()
+    best = float(tried[np.argmax(dollars <= least + _ALIKE * abs(least))])
+    low, high = 0.0, float(used.max())
+    while high - low > (1.0 if whole else _ALIKE * high):
+        near = np.linspace(low, high, _FINER)
+        near = np.unique(np.round(near)) if whole else near
+        dollars = costs(near)
+        place = int(np.argmin(dollars))
+        if dollars[place] < least - _ALIKE * abs(least):
+            least, best = dollars[place], float(near[place])
+        around = float(near[max(place - 1, 0)]), float(near[min(place + 1, len(near) - 1)])
+        if around == (low, high):
+            break
+        low, high = around
+    return best
 
 
 def _blocks(found: Hours) -> tuple[list[npt.NDArray[np.int64]], str]:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from aaml.cli import run as command
 from aaml.cluster.objects import CAPACITY_TYPE_LABEL, CONTROL_PLANE_LABEL, PRICE_LABEL, TYPE_LABEL
@@ -137,6 +138,19 @@ def test_the_best_amount_is_the_quantile_that_the_derivative_says(discount):
     assert counts.mean() - line.best_saves.mean <= min(costs.values()) + 1e-9
     one = np.minimum(counts, 1.0 / (1.0 - discount)).mean() - 1.0
     assert line.one_more.mean == pytest.approx(one)
+
+
+def test_the_best_amount_leaves_to_other_commitments_what_they_pay_for():
+    """Of a node of $10 each plan pays for a half: more of the first would leave the second without use."""
+    plans = [SavingsPlan(dollars_per_hour=3.5, discount=0.3, families=each) for each in (("m",), ())]
+    found = evaluated(*plans, spans=[(node("a", 10.0), 0, None)])
+    assert [line.best for line in found.lines] == [3.5, 3.5]
+    less = [structs.replace(each, dollars_per_hour=2.8) for each in plans]
+    found = evaluated(*less, spans=[(node("a", 10.0), 0, None)])
+    assert [line.best for line in found.lines] == [pytest.approx(4.2), pytest.approx(4.2)]
+    reserved = Reservation(instance_type="m", count=0, dollars_per_hour=0.6)
+    found = evaluated(reserved, plans[1], spans=[(node(name), 0, None) for name in "abcdefgh"])
+    assert found.lines[0].best == 3.0, "the plan pays for five nodes of eight"
 
 
 @pytest.mark.slow
