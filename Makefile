@@ -73,6 +73,7 @@ differential: setup ## against the real kube-scheduler, Karpenter and deschedule
 	AAML_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/test_mutated_files.py
 	AAML_WHOLE_NOTEBOOKS=1 $(BIN)/python -m pytest tests/integration/test_notebooks.py
 	AAML_BILL_ROWS=3 $(BIN)/python -m pytest tests/unit/episodes/test_compiled_bills.py tests/unit/episodes/test_compiled_learned_nodes.py
+	AAML_BOUND_INSTANCES=250 $(BIN)/python -m pytest tests/unit/optimum/test_bounds_hold.py
 	AAML_DESCHEDULER_SCENES=4000 AAML_DESCHEDULER_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_descheduler.py
 
 bench-openb: setup ## all published GPU-sharing runs (17 traces, 10 seeds, 6 policies) against the paper's tables

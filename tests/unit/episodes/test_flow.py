@@ -15,9 +15,11 @@ from aaml.scheduling.lifetimes import expected_lifetimes
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.play import play
 from aaml.scheduling.queue_sort import QueueSort
+from aaml.sim.bill import BillTask
 from aaml.sim.cluster import SimCluster
 from aaml.sim.tasks import find_task
 from aaml.workload.model import Workload
+from support.bills import hastened
 
 USE = ("variance", "cpu_variance", "memory_variance", "empty_fraction")
 METRICS = (*(f"mean_{name}" for name in USE), *(f"final_{name}" for name in USE))
@@ -62,15 +64,18 @@ def test_a_scorer_that_knows_lifetimes_knows_what_is_left_of_an_evicted_pods(cos
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "nodes", "seed"), [("bill-openb", 6, 1), ("fragmentation", 5, 3)])
 def test_a_scorer_looks_at_gpus_and_costs_as_in_the_simulator(task, nodes, seed):
+    task = find_task(task)
+    if isinstance(task, BillTask):
+        task = replace(task, rhythm=hastened(task.rhythm, 12.0))
     weights = np.random.default_rng(6).normal(size=(len(TERMS), len(FEATURES)))
-    spec = ObservationSpec(costs=True, fragmentation=FragmentMeter.of(find_task(task).expected()))
-    expected = simulated(find_task(task).build(seed, nodes), weights, spec)
+    spec = ObservationSpec(costs=True, fragmentation=FragmentMeter.of(task.expected()))
+    expected = simulated(task.build(seed, nodes), weights, spec)
     assert expected["mean_gpu_allocation"] > 0.1
-    played = Flow.of(find_task(task).build(seed, nodes), spec).play(weights)
+    played = Flow.of(task.build(seed, nodes), spec).play(weights)
     assert played == pytest.approx(expected, rel=1e-9, abs=1e-12)
     for part in (GPU, COST):
         weights[:, [FEATURES.index(name) for name in part]] = 0.0
-    assert Flow.of(find_task(task).build(seed, nodes), spec).play(weights) != expected
+    assert Flow.of(task.build(seed, nodes), spec).play(weights) != expected
 
 
 def simulated(cluster, weights, spec):
