@@ -40,7 +40,7 @@ from aaml.folders import cache_dir, private_dir
 K = TypeVar("K")
 ALTERNATIVES = "aaml_alternatives"
 """The attribute of a function that has the functions of which kernels call one or the other."""
-_PLAIN = (bool, int, float, str, slice, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, slice, np.generic, type(None))
 
 
 _HOW = ("kernels.py", "kernel_compiler.py")  # files that say how kernels are compiled
@@ -64,10 +64,17 @@ class _Index(caching.IndexDataCacheFile):
         self._save_data(name, data)
         self._save_index({**listed, key: name})
 
+    def load(self, key: Any) -> Any:
+        """Return what was compiled for the types of `key`, None where it is not kept, or what is kept is damaged."""
+        try:
+            return super().load(key)
+        except Exception:  # noqa: BLE001  (a part of a file, as a machine leaves it that stops, may raise anything)
+            return None
+
     def _load_index(self) -> dict[Any, str]:
         try:
             return dict(super()._load_index())
-        except (AttributeError, ImportError):  # such a type is gone: its file was changed, and nothing here is good
+        except Exception:  # noqa: BLE001  (or such a type is gone: its file was changed, and nothing here is good)
             return {}
 
 

@@ -174,3 +174,21 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
             each.wait()
     assert [value for value, _ in said] == ["2"] * 3
     assert sorted(misses for _, misses in said) == ["0", "0", "1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_what_is_damaged_is_compiled_again(ask, tmp_path, ending):
+    assert ask() == (40, 0)
+    for file in (tmp_path / "cache").rglob(f"*.{ending}"):
+        file.write_bytes(file.read_bytes()[: len(file.stem) % 2 * 100])
+    assert ask() == (40, 0)
+    assert ask() == (40, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after", "factors"), [("(np.int64(10),)", "(np.int64(5),)", (10, 5)),
+                                                          ('b"a"', 'b"b"', (97, 98))])  # fmt: skip
+def test_a_change_of_a_constant_of_any_kind_is_seen(ask, before, after, factors):
+    assert ask("constants", "FACTOR = (10, 20)", f"import numpy as np\nFACTOR = {before}") == (4 * factors[0], 0)
+    assert ask("constants", before, after) == (4 * factors[1], 0)
