@@ -196,7 +196,7 @@ def entries(folder: Path) -> object:
     return {path.name: json.loads(path.read_text())["scores"] for path in folder.rglob("*.json")}
 
 
-SEARCH = "--seeds 1000..1002 --workers 1 --generations 3 --population 4 --episodes 4"
+SEARCH = "--seeds 1000..1001 --workers 1 --generations 2 --population 4 --episodes 2"
 WORK = {
     "evaluate": Work(
         "evaluate --policies random least-variance --seeds 1..3 --nodes 3 --pods 20 --workers 1", runs, (0, 1, 4),
@@ -207,7 +207,7 @@ WORK = {
         goes_on="--resume", begun="tuned.yaml.study/study.jsonl",
     ),
     "search bill": Work(
-        f"search bill --task bill-when-empty --nodes 3 {SEARCH}", search, (0, 2), goes_on="--resume",
+        f"search bill --task bill-when-empty --nodes 2 {SEARCH}", search, (0, 2), goes_on="--resume",
         begun="study.jsonl",
     ),
     "train": Work(
@@ -221,7 +221,7 @@ WORK = {
     ),
     "search formula": Work(
         "search formula --task balance --nodes 4 --pods 20 --episodes 4 --validation-episodes 4 --population 8"
-        " --islands 1 --generations 3 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="study.jsonl",
+        " --islands 1 --generations 2 --size 7 --tuned 0", formulas, (0, 3, 7), goes_on="--resume", begun="study.jsonl",
     ),
     "search network": Work(
         "search network balance-acdqn --nodes 4 --pods 20 --states 20 --rounds 1 --generations 2 --population 8"
@@ -293,13 +293,13 @@ def killed_at(number: int, body: Callable[[], int]) -> Callable[[], int]:
 def test_a_command_that_was_killed_at_a_write_goes_on_to_what_it_would_have_come_to(
     command: str, tmp_path: Path
 ) -> None:
-    work = WORK[command]
+    work, (come_to, _) = WORK[command], whole(command)  # first, so that the copies of this process have compiled
     for number in work.deaths:
         folder = tmp_path / f"killed-{number}"
         folder.mkdir()
         assert in_a_process(killed_at(number, lambda folder=folder: work.do(folder))) == -signal.SIGKILL  # type: ignore[misc]
         assert work.do(folder) == 0
-        assert work.come_to(folder) == whole(command)[0]
+        assert work.come_to(folder) == come_to
         left = [path for path in folder.rglob("*") if path.name.endswith(".writing")]
         assert not left, "its lock goes with the process"
 
