@@ -28,7 +28,7 @@ def test_the_scorer_of_compress_keeps_more_nodes_empty_than_most_allocated():
 def test_the_networks_of_compress_gain_what_the_scorer_gains_that_they_are_copies_of():
     names = ("Actor_acdqn", "Actor_acgnn", "DQN_Model_dqn", "GNN_Model_gnn")
     networks = [f"{name}={MODELS / name}_compress_s0.pth" for name in names]
-    frame = evaluate(["most-allocated", *networks], "compress", range(12), 40, progress=False).frame()
+    frame = evaluate(["most-allocated", *networks], "compress", range(8), 40, progress=False).frame()
     empty = frame.pivot_table(index="seed", columns="policy", values="mean_empty_fraction")
     gains = empty[list(names)].sub(empty["most-allocated"], axis=0)
     assert (gains.mean() > 0.001).all()
