@@ -183,8 +183,11 @@ class Bill:
                     right=("$ an hour", "used"),
                 )
             ]  # fmt: skip
+        if not self.nodes:
+            lines.append("no node has a price")
+            drawn = drawn[1:2] if self.commitments else []
         separated = [part for each in drawn for part in (each, "")][:-1]
-        return "\n".join((*lines, "", plain(*separated) if self.nodes else "no node has a price"))
+        return "\n".join((*lines, *(("", plain(*separated)) if separated else ())))
 
 
 @dataclass(slots=True)
