@@ -64,6 +64,13 @@ REFUSED = {
     spread(*["whenUnsatisfiable: ScheduleAnyway"] * 2): "topologySpreadConstraints[1]",
     "schedulingGates: [{name: g.x/a}, {name: g.x/a}]": "schedulingGates[1].name: 'g.x/a'",
     container("resources: {requests: {cpu: 2}, limits: {cpu: 1500m}}"): "resources.requests.cpu: 2",
+    container("resources: {requests: {gpu: 1}}"): "containers[0].resources: 'gpu'",
+    container("resources: {limits: {pods: 1}}"): "containers[0].resources: 'pods'",
+    container("resources: {requests: {nvidia.com/gpu: 1}}"): "resources.requests.nvidia.com/gpu: 1",
+    container("resources: {requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 2}}"): "as much as its limit",
+    "activeDeadlineSeconds: 0": "activeDeadlineSeconds: 0",
+    "activeDeadlineSeconds: 2147483648": "activeDeadlineSeconds: 2147483648",
+    "topologySpreadConstraints: [{maxSkew: 3000000000, topologyKey: a, whenUnsatisfiable: DoNotSchedule}]": "maxSkew",
     container("ports: [{containerPort: 70000}]"): "containerPort: 70000",
     container("ports: [{containerPort: 80, hostPort: 70000}]"): "hostPort: 70000",
     f"hostNetwork: true\n  {container('ports: [{containerPort: 80, hostPort: 81}]')}": "hostPort: 81",
@@ -76,6 +83,8 @@ TAKEN = [
     spread("whenUnsatisfiable: DoNotSchedule, minDomains: 2", "whenUnsatisfiable: ScheduleAnyway"),
     "schedulingGates: [{name: g.x/a}, {name: g.x/b}]",
     container("resources: {requests: {cpu: 1500m}, limits: {cpu: 1.5}}"),
+    container("resources: {requests: {a.b/c: 2, ephemeral-storage: 1Gi}, limits: {a.b/c: 2, nvidia.com/gpu: 1}}"),
+    "activeDeadlineSeconds: 1",
     f"hostNetwork: true\n  {container('ports: [{containerPort: 80, hostPort: 80}]')}",
 ]  # fmt: skip
 

@@ -17,6 +17,9 @@ Refusal = tuple[str, object, str]
 """A field, its value, and what is accepted."""
 _MOST_PORT = 65_535
 _MOST_WEIGHT = 100
+_MOST_NUMBER = 2**31 - 1
+_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
+_NATIVE_PREFIX = "hugepages-"
 _NO_VALUES = frozenset({"Exists", "DoesNotExist"})
 _NUMBERS = frozenset({"Gt", "Lt"})
 
@@ -95,6 +98,8 @@ def _pod_term(value: wire.PodTerm) -> Iterator[Refusal]:
 def _spread(value: wire.SpreadConstraint) -> Iterator[Refusal]:
     if value.match_label_keys and value.label_selector is None:
         yield "matchLabelKeys", value.match_label_keys, "none without labelSelector"
+    if value.max_skew > _MOST_NUMBER:
+        yield "maxSkew", value.max_skew, f"a whole number from 1 to {_MOST_NUMBER}"
     if value.min_domains is not None and value.when_unsatisfiable != "DoNotSchedule":
         yield "minDomains", value.min_domains, f"none beside {value.when_unsatisfiable}"
 
@@ -102,9 +107,15 @@ def _spread(value: wire.SpreadConstraint) -> Iterator[Refusal]:
 def _container(value: wire.Container) -> Iterator[Refusal]:
     needs = value.resources
     limits = (needs.limits if needs is not None else None) or {}
-    for name, amount in ((needs.requests if needs is not None else None) or {}).items():
+    requests = (needs.requests if needs is not None else None) or {}
+    for name in (*requests, *limits):
+        if not (name in _NATIVE or name.startswith(_NATIVE_PREFIX) or "/" in name):
+            yield "resources", name, "cpu, memory, ephemeral-storage, or a name with a domain, as nvidia.com/gpu"
+    for name, amount in requests.items():
         if name in limits and _is_above(amount, limits[name]):
             yield f"resources.requests.{name}", amount, f"at most its limit, {limits[name]}"
+        elif "/" in name and (name not in limits or _is_above(limits[name], amount)):
+            yield f"resources.requests.{name}", amount, "as much as its limit, which must stand too"
 
 
 def _port(value: wire.ContainerPort) -> Iterator[Refusal]:
@@ -123,6 +134,8 @@ def _pod(value: wire.PodSpec) -> Iterator[Refusal]:
                 " ".join(each),
                 "each topologyKey once for each whenUnsatisfiable",
             )
+    if value.active_deadline_seconds is not None and not 1 <= value.active_deadline_seconds <= _MOST_NUMBER:
+        yield "activeDeadlineSeconds", value.active_deadline_seconds, f"a whole number from 1 to {_MOST_NUMBER}"
     containers = [*(value.init_containers or ()), *(value.containers or ())]
     yield from _once("schedulingGates", [gate.name for gate in value.scheduling_gates or ()])
     yield from _once("containers", [each.name for each in containers if each.name])
