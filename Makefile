@@ -28,7 +28,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup ## train the four agents briefly, evaluate them, leave a report (a few minutes)
 	$(BIN)/aaml demo
 
-kwok: setup ## build the programs of the KWOK cluster and Karpenter once (about 13 minutes)
+kwok: setup ## build the programs of the KWOK cluster and Karpenter once (about ten minutes)
 	$(BIN)/aaml cluster build --autoscaler
 
 check: lint types ## ruff, mypy strict, import contracts, workflows
