@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from aaml.cluster.quantity import parse_quantity
+from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, parse_quantity
 from aaml.cluster.selectors import NAME_FIELD
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import wire
@@ -18,7 +18,7 @@ Refusal = tuple[str, object, str]
 _MOST_PORT = 65_535
 _MOST_WEIGHT = 100
 _MOST_NUMBER = 2**31 - 1
-_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
+_NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _NATIVE_PREFIX = "hugepages-"
 _NO_VALUES = frozenset({"Exists", "DoesNotExist"})
 _NUMBERS = frozenset({"Gt", "Lt"})
