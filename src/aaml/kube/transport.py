@@ -349,7 +349,7 @@ def _keepalive() -> list[tuple[int, int, int]]:
 
 
 def _server_settings(server: str) -> Any:
-    if not server.startswith(("http://", "https://")):
+    if not _address(server):
         raise UserError(f"server: {server!r} is not accepted; expected an address such as http://127.0.0.1:8080")
     settings = kubernetes.client.Configuration()
     settings.host = server.rstrip("/")
@@ -367,7 +367,7 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
     file = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", _USUAL)
     there = any(each and Path(each).expanduser().is_file() for each in file.split(os.pathsep))
     if kubeconfig is not None and not there:
-        raise UserError(f"kubeconfig: {file!r} does not exist")
+        raise UserError(f"kubeconfig: {file!r} {_absent(file)}")
     if not there and "KUBERNETES_SERVICE_HOST" not in os.environ:
         raise UserError(_missing(file))
     where = f"kubeconfig {file!r}" if there else "service account"
@@ -381,16 +381,28 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
         raise UserError(f"{where}: no usable cluster configuration ({wrong}); try `aaml cluster up`") from error
     except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: cannot be read ({_wrong(file) or _short(error)})") from error
-    if not urlsplit(str(settings.host)).hostname:
+    if not _address(str(settings.host)):
         raise UserError(f"{where}: the cluster's server is {settings.host!r}; expected https://HOST:PORT")
     return settings
+
+
+def _address(server: str) -> bool:
+    try:
+        parts = urllib3.util.parse_url(server)
+    except urllib3.exceptions.LocationParseError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.host)
 
 
 def _missing(file: str) -> str:
     if not file:
         return f"KUBECONFIG: '' names no file, and this is no pod with a service account{_HERE}"
     set_ = repr(file) if "KUBECONFIG" in os.environ else f"not set, and {file!r}"
-    return f"KUBECONFIG: {set_} does not exist{_HERE}"
+    return f"KUBECONFIG: {set_} {_absent(file)}{_HERE}"
+
+
+def _absent(file: str) -> str:
+    return "is no file" if Path(file).expanduser().exists() else "does not exist"
 
 
 class _Server(msgspec.Struct):

@@ -468,6 +468,20 @@ def test_a_malformed_kubeconfig_is_told_where_it_is_wrong(tmp_path, content, sai
         Transport(garbage)
 
 
+@pytest.mark.parametrize(
+    "address_", ["ftp://a:1", "nonsense://x", "https://127.0.0.1:99999", "https://127.0.0.1:abc", "https://a b:6443"]
+)
+def test_an_address_that_is_none_is_told_in_a_line(tmp_path, address_):
+    with pytest.raises(
+        UserError, match=r"^kubeconfig '[^\n]*': the cluster's server is [^\n]*; expected https://HOST:PORT$"
+    ):
+        Transport(write_kubeconfig(tmp_path, address_))
+    with pytest.raises(
+        UserError, match=r"^server: [^\n]* is not accepted; expected an address such as http://127.0.0.1:8080$"
+    ):
+        Transport(server=address_)
+
+
 def test_proxy_of_the_environment_is_not_asked_for_a_local_server(server, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -495,6 +509,7 @@ def test_without_a_kubeconfig_the_file_that_was_looked_for_is_named(monkeypatch,
         return str(error.value)
 
     assert said("/nope") == f"KUBECONFIG: '/nope' does not exist{NOWHERE}"
+    assert said(str(tmp_path)) == f"KUBECONFIG: '{tmp_path}' is no file{NOWHERE}"
     assert said("/nope:/neither") == f"KUBECONFIG: '/nope:/neither' does not exist{NOWHERE}"
     assert said("") == f"KUBECONFIG: '' names no file, and this is no pod with a service account{NOWHERE}"
     broken = tmp_path / "broken"
