@@ -112,6 +112,7 @@ class Page:
         made = []
         if still is not None:
             picture = still()
+            laid_out(picture)
             for kind in ("png", "svg"):
                 path = self._path(f"{name}.{kind}")
                 write_whole(path, partial(picture.savefig, dpi=130, format=kind), field="figure")
@@ -182,6 +183,14 @@ class Page:
         path = self._path(name)
         write_text(path, frame.to_csv(index=False), field="numbers")
         return path
+
+
+def laid_out(picture: "Figure") -> None:
+    """Give the parts of a picture their places, once for all files: matplotlib does it twice a file else."""
+    engine = picture.get_layout_engine()
+    if engine is not None:
+        engine.execute(picture)
+        picture.set_layout_engine("none")
 
 
 def written(write: Callable[[], Path]) -> Path | None:
