@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from aaml.evaluation.ranking import Ranking
 from aaml.evaluation.statistics import Interval
@@ -191,6 +191,8 @@ def _draw_panel(axes: "Axes", panel: Panel, colours: Mapping[str, str]) -> None:
 
 
 def _scale_decisions(axes: "Axes", runs: Sequence[Sequence[float]]) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     ends = [max(steps) for steps in runs if len(steps)]
     if ends and max(ends) > _MAGNITUDE * min(ends):
         first, last = min(step for steps in runs for step in steps if step > 0), max(ends)

@@ -14,6 +14,7 @@ from aaml.extras import lazily
 from aaml.scheduling.curves import OF_VALIDATION, VALIDATION_DIFFERENCE, VALIDATION_SCORE, validation_metric
 from aaml.schema import convert, of_json, read_bytes
 from aaml.settings import changed, plain
+from aaml.sim.metrics import find_metric
 from aaml.sim.tasks import find_task
 from aaml.training.records import METRICS, read_config, read_metrics
 from aaml.training.settings import TrainConfig
@@ -108,19 +109,19 @@ def _warm_start(lines: Sequence[Mapping[str, object]]) -> dict[str, object]:
 
 
 def _validation(page: Page, config: TrainConfig, curves: Curves) -> None:
-    metric = validation_metric(find_task(config.task).metric)
-    names = [name for name in (VALIDATION_SCORE, metric) if name in curves]
+    metric = find_metric(find_task(config.task).metric)
+    axes = {VALIDATION_SCORE: "score, lower is better"}
+    axes[validation_metric(metric.name)] = f"{metric.name}, {metric.better} is better"
+    names = [name for name in axes if name in curves]
     if not names:
         return
     page.heading("Validation during training")
     levels = {VALIDATION_SCORE: {config.reference: 1.0}}
     drawn = {name: curves[name] for name in names}
-    panels = [
-        Panel({name: [curve]}, name, name.rpartition("/")[2], levels.get(name, {})) for name, curve in drawn.items()
-    ]
+    panels = [Panel({name: [curve]}, name, axes[name], levels.get(name, {})) for name, curve in drawn.items()]
     with page.grid():
         for number, (name, curve) in enumerate(drawn.items()):
-            chart = charts.curve_chart(name, {name: curve}, levels=levels.get(name), log=True)
+            chart = charts.curve_chart(axes[name], {name: curve}, levels=levels.get(name), log=True)
             if number:
                 page.figure(chart)
             else:
