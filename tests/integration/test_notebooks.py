@@ -21,6 +21,7 @@ SHORTER = {
         "STEPS = 2_000_000": "STEPS = 80_000",
         "    validate_every=250_000,": "    validate_every=40_000,",
     },
+    "03-study": {"TRIALS = 6": "TRIALS = 4", "    for seed in (1, 2):": "    for seed in (1,):"},
     "04-q-table": {
         'network = aaml.train("dqn", ten, steps=20_000, out=runs / "network", **short)':
         'network = aaml.train("dqn", ten, steps=2_500, out=runs / "network", **short)',

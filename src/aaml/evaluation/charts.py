@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from bokeh.document import Document
 from bokeh.embed import components
 from bokeh.layouts import row
 from bokeh.models import BasicTickFormatter, ColumnDataSource, HoverTool, Range1d, Span, Whisker
@@ -44,6 +45,10 @@ NAMES_BELOW_EACH_OTHER = f"""<script>(async () => {{
 
 def parts(figures: Sequence[Drawn]) -> tuple[str, str, Sequence[str]]:
     """Return what a page of its own holds: the library, the script, and what stands in the place of each figure."""
+    document = Document()
+    with document.models.freeze():  # else what it holds is collected anew with each figure
+        for each in figures:
+            document.add_root(each)
     script, places = components(figures)
     return Resources(mode="inline", components=["bokeh"]).render(), script + NAMES_BELOW_EACH_OTHER, places
 
