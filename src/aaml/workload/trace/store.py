@@ -6,6 +6,7 @@ reader leaves that one out.
 """
 
 import gzip
+import logging
 import os
 import time
 import zlib
@@ -18,6 +19,8 @@ from typing import Self
 from aaml.errors import UserError, bad_value
 from aaml.outputs import output_folder
 from aaml.workload.trace.events import AnyEvent, from_line, to_line
+
+_log = logging.getLogger(__name__)
 
 _PATTERN = "part-*.jsonl.gz"
 _GZIP = 31  # zlib's word for a gzip header and checksum
@@ -104,11 +107,15 @@ def is_trace(path: Path | str) -> bool:
 def read_events(folder: Path) -> Iterator[AnyEvent]:
     """Yield the events in the order in which they were written.
 
-    Raises `UserError` for a folder without a trace, and for a part that was damaged, naming it.
+    A part that is missing or cut off is logged: what is there is read. Raises `UserError` for a folder without a trace,
+    and for a part that was damaged, naming it.
     """
     parts = sorted(folder.glob(_PATTERN)) if folder.is_dir() else []
     if not parts:
         raise bad_value("trace", str(folder), "a folder that `aaml record` or `aaml trace convert` made")
+    numbers = {int(part.name[5:11]) for part in parts if part.name[5:11].isdecimal()}
+    if absent := sorted(set(range(1, max(numbers, default=0))) - numbers):
+        _log.warning("%s: no part %s is there: what was recorded in it is missing", folder, ", ".join(map(str, absent)))
     for part in parts:
         for number, line in enumerate(_lines(part), start=1):
             yield from_line(line, f"{part}, line {number}")
@@ -116,16 +123,18 @@ def read_events(folder: Path) -> Iterator[AnyEvent]:
 
 def _lines(part: Path) -> Iterator[bytes]:
     """Yield the lines of all complete members of a part."""
-    buffered, rest = b"", b""
+    buffered, rest, begun = b"", b"", False
     reader = zlib.decompressobj(_GZIP)
     try:
         with part.open("rb") as file:
             while chunk := rest or file.read(_CHUNK_BYTES):
-                buffered += reader.decompress(chunk)
+                buffered, begun = buffered + reader.decompress(chunk), True
                 rest = reader.unused_data
                 if reader.eof:
                     yield from buffered.splitlines()
-                    buffered, reader = b"", zlib.decompressobj(_GZIP)
+                    buffered, reader, begun = b"", zlib.decompressobj(_GZIP), False
+        if begun:
+            _log.warning("%s: is cut off: what came after its last whole piece is left out", part)
     except zlib.error as error:
         raise UserError(f"{part}: is damaged ({error})") from None
     except OSError as error:

@@ -82,17 +82,21 @@ def test_a_second_writer_goes_on_after_the_first_and_touches_nothing_of_its_part
     assert tuple(read_events(tmp_path)) == EVENTS
 
 
-def test_a_part_that_is_large_enough_is_followed_by_the_next(tmp_path):
+def test_a_part_that_is_large_enough_is_followed_by_the_next(tmp_path, caplog):
     with TraceWriter(tmp_path, part_bytes=1) as writer:
         for event in EVENTS:
             writer.write(event)
             writer.flush()
     assert len(list(tmp_path.glob("part-*"))) == len(EVENTS)
     assert tuple(read_events(tmp_path)) == EVENTS
+    assert not caplog.messages
+    (tmp_path / "part-000002.jsonl.gz").unlink()
+    assert tuple(read_events(tmp_path)) == (EVENTS[0], *EVENTS[2:])
+    assert caplog.messages == [f"{tmp_path}: no part 2 is there: what was recorded in it is missing"]
 
 
 @pytest.mark.parametrize("lost", [1, 8, 30])
-def test_a_flush_that_was_cut_off_costs_its_own_events_and_no_others(tmp_path, lost):
+def test_a_flush_that_was_cut_off_costs_its_own_events_and_no_others(tmp_path, lost, caplog):
     with TraceWriter(tmp_path) as writer:
         for event in EVENTS[:4]:
             writer.write(event)
@@ -102,6 +106,7 @@ def test_a_flush_that_was_cut_off_costs_its_own_events_and_no_others(tmp_path, l
     (part,) = tmp_path.glob("part-*")
     part.write_bytes(part.read_bytes()[:-lost])
     assert tuple(read_events(tmp_path)) == EVENTS[:4]
+    assert caplog.messages == [f"{part}: is cut off: what came after its last whole piece is left out"]
     write(tmp_path, EVENTS[4:])
     assert tuple(read_events(tmp_path)) == EVENTS
 
