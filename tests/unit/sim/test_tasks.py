@@ -152,3 +152,11 @@ def test_a_bill_is_drawn_with_its_catalogue_and_the_environment_says_that_it_tak
     assert Plan.of_cluster(described.build(3, 5, pods=12)).supply is not None, "compiled episodes take a descheduler"
     with pytest.raises(UserError, match="trace: 'default' is not accepted; expected none"):
         task.build(1, trace="default")
+
+
+@pytest.mark.parametrize("name", ["bill@nope", "balance@x..y", "bill@"])
+def test_what_stands_behind_a_task_is_a_load_or_a_trace(name):
+    with pytest.raises(
+        UserError, match=rf"^task: '{name}' is not accepted; expected [^\n]* at a load [^\n]* on a trace: "
+    ):
+        find_task(name)

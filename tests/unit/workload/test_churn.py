@@ -52,7 +52,7 @@ def test_a_task_at_another_load():
     for name, said in (
         ("seed-a@0.5", "no load"),
         ("seed-a@0.1..0.5", "seed-a@0.1..0.5.*no load"),
-        ("churn@much", "load: 'much'"),
+        ("churn@much", "task: 'churn@much' is not accepted; expected churn at a load"),
         ("churn@0", "load: '0'"),
         ("balance@0.2..", "load: '0.2..'"),
         ("balance@0.5..0.2", "load: '0.5..0.2' is not accepted; expected a range from the lower to the higher"),
