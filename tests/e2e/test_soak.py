@@ -15,16 +15,14 @@ SETTINGS = SoakSettings(minutes=1.0, rate=15.0, nodes=10, scheduler="dqn", lifet
 AT_A_TIME = 400  # pods, those that wait to be deleted included
 
 
-@pytest.fixture
-def cluster(request):
+@pytest.fixture(scope="module")
+def cluster():
     if not binaries.built():
         pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
-    cluster, extender = KwokCluster(f"soak-{os.getpid()}"), "idle-extender" in request.node.name
-    shape = shape_for(AT_A_TIME, SETTINGS.nodes)
+    cluster = KwokCluster(f"soak-{os.getpid()}")  # with kube-scheduler, which the idle extender is beside
+    options = ClusterOptions(SETTINGS.nodes, shape_for(AT_A_TIME, SETTINGS.nodes), owner=Owner.this_process())
     try:
-        cluster.up(
-            ClusterOptions(SETTINGS.nodes, shape, scheduler=extender, owner=Owner.this_process()), progress=False
-        )
+        cluster.up(options, progress=False)
         yield cluster
     finally:
         cluster.down()
