@@ -17,7 +17,21 @@ from aaml.scheduling.ports import Decision
 from aaml.scheduling.rewards import RewardOptions
 from aaml.sim.bill import BILL_TASKS
 
-BILL, OPENB = BILL_TASKS["bill"], BILL_TASKS["bill-openb"]
+
+def hastened(draw, times):
+    """Draw the same pods, which come and go so many times as fast: autoscalers look the less often."""
+
+    def drawn(count, rng):
+        workload, until_s = draw(count, rng)
+        pods = [replace(pod, created_s=pod.created_s / times, lifetime_s=pod.lifetime_s / times)
+                for pod in workload.pods]  # fmt: skip
+        return replace(workload, pods=tuple(pods)), until_s / times
+
+    return drawn
+
+
+BILL = replace(BILL_TASKS["bill"], rhythm=hastened(BILL_TASKS["bill"].rhythm, 5.0))
+OPENB = BILL_TASKS["bill-openb"]
 ROWS = int(os.environ.get("AAML_BILL_ROWS", "2"))
 SHOWN = ObservationSpec(costs=True)
 
@@ -47,7 +61,7 @@ def play(task, choose=by_chance, seed=0, nodes=4, spec=None, reward="bill", sort
     batch.reset()
     cycles = [SchedulingCycle(task.build(each, nodes), make_reward(reward, RewardOptions()), spec) for each in seeds]
     for cycle in cycles:
-        cycle.cluster.sort_queue(sort)
+        cycle.cluster.sort_queue(None if sort is None else sort.knowing(spec.lifetime_model))
     contexts = [next_context(cycle) for cycle in cycles]
     rng = np.random.default_rng(seed)
     metrics = {}
@@ -125,18 +139,6 @@ def every_second_kept(count, rng, seconds):
     workload, until_s = BILL.rhythm(count, rng)
     kept = [replace(pod, do_not_disrupt=True, do_not_disrupt_s=seconds) for pod in workload.pods[::2]]
     return replace(workload, pods=tuple(chain(*zip_longest(kept, workload.pods[1::2])))[: len(workload)]), until_s
-
-
-def hastened(draw, times):
-    """Draw the same pods, which come and go so many times as fast: autoscalers look the less often."""
-
-    def drawn(count, rng):
-        workload, until_s = draw(count, rng)
-        pods = [replace(pod, created_s=pod.created_s / times, lifetime_s=pod.lifetime_s / times)
-                for pod in workload.pods]  # fmt: skip
-        return replace(workload, pods=tuple(pods)), until_s / times
-
-    return drawn
 
 
 def naming_models(count, rng):
