@@ -239,13 +239,11 @@ def find_task(name: str) -> Task:
         return find_trace_task(name)
     base, at, load = name.partition("@")
     if base in ALL_TASKS and at:
-        try:
-            number = read_load(load)
-        except UserError:
-            raise bad_value(
-                "task", name, f"{base} at a load (0.5, or 0.1..0.6), or on a trace: {load!r} is no folder with one"
-            ) from None
-        return ALL_TASKS[base].at_load(number)
+        if load.lstrip("+-.")[:1].isdecimal():
+            return ALL_TASKS[base].at_load(read_load(load))
+        raise bad_value(
+            "task", name, f"{base} at a load (0.5, or 0.1..0.6), or on a trace: {load!r} is no folder with one"
+        )
     if "/" in name and not name.endswith(".py"):
         folder = _goal_and_folder(name)[1]
         what = "is not there" if not Path(folder).exists() else "holds no trace"
