@@ -179,6 +179,7 @@ def buying():
         yield server
 
 
+@pytest.mark.slow
 def test_who_buys_nodes_uses_every_right_that_its_manifests_grant_and_no_other(buying, tmp_path):
     wanted = manifest_grants("autoscale", "autoscale")
     kubeconfig = write_kubeconfig(tmp_path, buying.server)

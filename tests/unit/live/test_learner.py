@@ -125,6 +125,7 @@ class TwoNodes(NodeSampling):
         return 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sampling"), [("dqn", None), ("acdqn", None), ("acdqn", TwoNodes(0))])
 def test_what_is_learned_apart_is_what_would_be_learned_here_to_the_last_bit(kind, sampling):
     agent = make_agent(small(kind), seed=3)
@@ -198,6 +199,7 @@ class Pausing(AsynchronousLearner):
         until(lambda: not self.waiting, "a learner that knows all steps", WAIT_S)
 
 
+@pytest.mark.slow
 def test_an_agent_goes_on_learning_where_pods_come_with_pauses_for_longer_than_its_buffer_reaches(monkeypatch):
     monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
     agent = make_agent(replace(small("dqn"), buffer_size=24))
@@ -502,6 +504,7 @@ def test_a_learner_that_was_paused_for_longer_than_is_kept_goes_on_with_what_is_
     assert agent.updates > 0
 
 
+@pytest.mark.slow
 def test_what_comes_back_has_a_bound_where_nothing_is_decided(monkeypatch):
     """Only the latest weights count; nobody takes them while no pod comes."""
     agent, made = make_agent(small("dqn")), []
