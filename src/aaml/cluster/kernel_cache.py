@@ -17,7 +17,7 @@ import errno
 import fcntl
 import hashlib
 import os
-import secrets
+import pickle
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -54,15 +54,16 @@ class _Index(caching.IndexDataCacheFile):
     """numba's list of what is kept of a function, which names the types that it was compiled for."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep what was compiled for the types of `key`.
+        """Keep what was compiled for the types of `key`, in a file that is named by a hash of it.
 
         numba numbers the files by the list that it has just read: of two processes that save at once, one would write
         its code into the file that the other has listed for other types.
         """
-        listed = self._load_index()
-        name = listed.get(key) or self._data_name(secrets.randbits(63))
-        self._save_data(name, data)
-        self._save_index({**listed, key: name})
+        content = self._dump(data)
+        name = self._named(content)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(content)
+        self._save_index({**self._load_index(), key: name})
 
     def load(self, key: Any) -> Any:
         """Return what was compiled for the types of `key`, None where it is not kept, or what is kept is damaged."""
@@ -70,6 +71,15 @@ class _Index(caching.IndexDataCacheFile):
             return super().load(key)
         except Exception:  # noqa: BLE001  (a part of a file, as a machine leaves it that stops, may raise anything)
             return None
+
+    def _load_data(self, name: str) -> Any:
+        content = Path(self._data_path(name)).read_bytes()
+        if name != self._named(content):
+            raise ValueError(f"{name} is damaged")  # its code might end the process
+        return pickle.loads(content)  # noqa: S301  (the user's own cache, as numba keeps it)
+
+    def _named(self, content: bytes) -> str:
+        return str(self._data_name(int.from_bytes(hashlib.sha256(content).digest()[:8])))
 
     def _load_index(self) -> dict[Any, str]:
         try:

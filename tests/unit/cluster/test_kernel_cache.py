@@ -176,12 +176,22 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path):
     assert sorted(misses for _, misses in said) == ["0", "0", "1"]
 
 
+def cut_off(file):
+    return file.read_bytes()[: len(file.stem) % 2 * 100]
+
+
+def one_bit_is_another(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    return bytes(content)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_what_is_damaged_is_compiled_again(ask, tmp_path, ending):
+@pytest.mark.parametrize(("ending", "damage"), [("nbi", cut_off), ("nbc", cut_off), ("nbc", one_bit_is_another)])
+def test_what_is_damaged_is_compiled_again(ask, tmp_path, ending, damage):
     assert ask() == (40, 0)
     for file in (tmp_path / "cache").rglob(f"*.{ending}"):
-        file.write_bytes(file.read_bytes()[: len(file.stem) % 2 * 100])
+        file.write_bytes(damage(file))
     assert ask() == (40, 0)
     assert ask() == (40, 1)
 
