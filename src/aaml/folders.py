@@ -27,6 +27,15 @@ def state_dir() -> Path:
     return _base("AAML_STATE", "XDG_STATE_HOME", ".local/state")
 
 
+def made_dir(path: Path) -> Path:
+    """Create `path` and the folders above it that are missing; return `path`. Raises `UserError` where that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be created: {error.strerror}") from error
+    return path
+
+
 def private_dir(path: Path) -> Path:
     """Create `path`, and the folders above it that are missing, for their owner alone; return `path`."""
     try:

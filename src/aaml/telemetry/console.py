@@ -13,6 +13,8 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from aaml.errors import UserError
+from aaml.folders import made_dir
 from aaml.progress import IN_NOTEBOOK, progress_bar
 
 LOG = logging.getLogger("aaml")
@@ -143,9 +145,11 @@ def terminal_log(*, scrolling: bool = False) -> Iterator[None]:
 @contextmanager
 def file_log(stem: str, directory: Path) -> Iterator[Path]:
     """Log to directory/<stem>.log until the block ends; yields the file's path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    path = unused_path(directory, stem, ".log")
-    file = _RunFile(path)
+    path = unused_path(made_dir(directory), stem, ".log")
+    try:
+        file = _RunFile(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
     file.setFormatter(logging.Formatter(_FORMAT))
     with _logging_to(file):
         yield path

@@ -22,6 +22,7 @@ from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.plugins.scalar import metadata as scalars
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from aaml.folders import made_dir
 from aaml.scheduling.curves import Layout
 from aaml.scheduling.ports import RunWriter
 from aaml.telemetry.timelapse import Timelapse
@@ -37,8 +38,7 @@ class TensorBoardWriter(RunWriter):
     """
 
     def __init__(self, directory: Path, *, flush_s: float = FLUSH_S) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
+        self.directory = made_dir(directory)
         self._writer = EventFileWriter(str(directory), max_queue_size=1000, flush_secs=flush_s)
         self._of_scalars = scalars.create_summary_metadata(display_name=None, description=None)
         self._charts: Layout = {}

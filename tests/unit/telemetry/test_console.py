@@ -2,7 +2,11 @@
 
 import logging
 
+import pytest
+
+from aaml.errors import UserError
 from aaml.telemetry.console import DECISIONS, LOG, Bar, Rate, run_log, terminal_log, unused_path
+from aaml.telemetry.event_file import TensorBoardWriter
 
 
 def test_the_file_has_every_line_and_the_terminal_only_what_was_asked(tmp_path, capsys):
@@ -35,6 +39,13 @@ def test_two_runs_of_one_second_keep_their_own_files(tmp_path):
         assert first != second
     (tmp_path / "a.csv").touch()
     assert unused_path(tmp_path, "a", ".csv").name == "a-2.csv"
+
+
+@pytest.mark.parametrize("opened", [lambda folder: run_log("dqn", folder).__enter__(), TensorBoardWriter])
+def test_a_folder_that_cannot_be_made_is_told_in_a_line(tmp_path, opened):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=rf"^{tmp_path}/file/logs: cannot be created: Not a directory$"):
+        opened(tmp_path / "file" / "logs")
 
 
 def test_a_rate_counts_the_window_only():
