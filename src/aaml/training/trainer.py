@@ -4,6 +4,7 @@ After `validate_every` decisions the round is ended, the policy evaluated, the b
 that was killed goes on from there to the same bits.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from aaml.training.validation import Progress, Validation, write_summary
 
 if TYPE_CHECKING:
     from aaml.learning.agent import NeuralAgent
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -86,6 +89,10 @@ def run_training(  # noqa: C901
             validate(counts=learner.begin())
         else:
             now = _restored(learner, saved, folder)
+            if until is None and now.step >= end:
+                _log.warning(
+                    "%s has learned from %d decisions already: --steps %d asks for no more", folder.path, now.step, end
+                )
         validated = now.step
         bar.set_description(f"{name}: train")
         bar.update(now.step)

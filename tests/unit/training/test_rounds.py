@@ -82,6 +82,14 @@ def test_a_run_that_is_stopped_leaves_a_model_and_goes_on(agent, tmp_path):
     assert later.step > progress.step
 
 
+def test_a_run_that_has_more_decisions_than_asked_for_says_so(tmp_path, caplog):
+    progress, _, _ = train(small("qtable", steps=400), tmp_path / "run")
+    assert not caplog.messages
+    train(small("qtable", steps=400), tmp_path / "run", resume=True)
+    done = f"{tmp_path / 'run'} has learned from {progress.step} decisions already: --steps 400 asks for no more"
+    assert caplog.messages == [done]
+
+
 def test_the_best_model_stays_and_patience_ends_the_run(tmp_path, monkeypatch):
     scores = iter((0.5, 3.0, 1.0, 2.0, 2.5, 0.1))  # the first is that of an empty table
     monkeypatch.setattr(
