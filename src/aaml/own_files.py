@@ -77,7 +77,7 @@ def load_file(path: Path, what: str) -> ModuleType:
         if name in sys.modules and getattr(sys.modules[name], _SHA256) != _sha256(resolved):
             del sys.modules[name]
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a program that ends itself would end the command, as if all was well
         raise UserError(f"{what}: {path} does not run: {type(error).__name__}: {error}") from error
 
 

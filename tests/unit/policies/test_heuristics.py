@@ -210,6 +210,9 @@ def test_own_policies_by_name_and_by_file(tmp_path):
     broken.write_text("1 / 0", encoding="utf-8")
     with pytest.raises(UserError, match="does not run: ZeroDivisionError"):
         make_policy(f"{broken}:x")
+    broken.write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
+    with pytest.raises(UserError, match="does not run: SystemExit: 0"):
+        make_policy(f"{broken}:x")
     with pytest.raises(UserError, match=r"policy: 'fastest' is not accepted; expected one of .*balanced-allocation"):
         make_policy("fastest")
     with pytest.raises(ValueError, match="built in"):
