@@ -129,6 +129,7 @@ kind: Deployment
 metadata: {name: web}
 spec:
   replicas: 3
+  selector: {matchLabels: {app: web}}
   template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}
 """
 

@@ -122,9 +122,9 @@ profiles:
 def objects() -> object:
     pod = yaml.safe_load("""
 nodeSelector: {zone: a}
-priority: 5
+priority: 0
 schedulingGates: [{name: g}]
-tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 3}]
+tolerations: [{key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 3}]
 topologySpreadConstraints:
 - {maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}
 affinity:

@@ -20,6 +20,7 @@ kind: Deployment
 metadata: {name: web, namespace: shop}
 spec:
   replicas: 3
+  selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}, annotations: {alibabacloud.com/gpu-count: '1', alibabacloud.com/gpu-milli: '500'}}
     spec: {containers: [{name: c, resources: {requests: {cpu: 250m, memory: 1Gi}}}]}
@@ -27,7 +28,9 @@ spec:
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: agent}
-spec: {template: {spec: {containers: [{name: c}]}}}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template: {metadata: {labels: {app: agent}}, spec: {containers: [{name: c}]}}
 ---
 apiVersion: v1
 kind: Service
@@ -39,6 +42,7 @@ spec: {}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SPREAD = "{maxSkew: 1, topologyKey: zone"
 IS_B = "[{key: a, operator: Is, values: [b]}]"
+OF_ITS_OWN = "selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}"
 SELECTOR = f"{{matchExpressions: {IS_B}}}"
 
 
@@ -66,7 +70,7 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
     ("text", "words"),
     [
         (
-            "kind: Deployment\nmetadata: {name: d}\nspec: {replicas: -1, template: {spec: {}}}\n",
+            f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{replicas: -1, {OF_ITS_OWN}, spec: {{}}}}}}\n",
             r"Deployment d\): spec\.replicas: -1",
         ),
         ("kind: Deployment\nmetadata: {name: d}\nspec: {}\n", r"spec: missing .*template"),
@@ -84,7 +88,7 @@ def test_workloads_become_the_pods_that_controllers_would_make(tmp_path: Path, c
             r"ate\.metadata: .*'web'",
         ),
         (
-            "kind: DaemonSet\nmetadata: {name: d}\nspec: {template: {spec: {overhead: {cpu: x}}}}\n",
+            f"kind: DaemonSet\nmetadata: {{name: d}}\nspec: {{{OF_ITS_OWN}, spec: {{overhead: {{cpu: x}}}}}}}}\n",
             r"Set d\).*'x'",
         ),
         ("kind: Pod\nspec: {}\n", r"metadata\.name: missing"),
@@ -156,7 +160,9 @@ items:
     replicas: null
     serviceName: db
     volumeClaimTemplates: [{metadata: {name: data}}]
+    selector: {matchLabels: {app: db}}
     template:
+      metadata: {labels: {app: db}}
       spec:
         nodeName: null
         serviceAccountName: db
@@ -189,7 +195,9 @@ spec:
 kind: Deployment
 metadata: {name: whole}
 spec:
+  selector: {matchLabels: {app: whole}}
   template:
+    metadata: {labels: {app: whole}}
     spec:
       resources: {limits: {cpu: 2, memory: 2Gi}}
       containers: [{name: a}, {name: b, resources: {requests: {cpu: 100m}}}]
@@ -223,11 +231,15 @@ spec: {taints: [{key: own, effect: NoExecute}]}
 ---
 kind: DaemonSet
 metadata: {name: all}
-spec: {template: {spec: {containers: [{name: c}]}}}
+spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}}
 ---
 kind: DaemonSet
 metadata: {name: driver}
-spec: {template: {spec: {nodeSelector: {gpu: "yes"}, tolerations: [{key: own, operator: Exists}]}}}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {nodeSelector: {gpu: "yes"}, tolerations: [{key: own, operator: Exists}]}
 ---
 kind: Node
 metadata: {name: new}
@@ -235,7 +247,9 @@ spec: {taints: [{key: node.kubernetes.io/network-unavailable, effect: NoSchedule
 ---
 kind: DaemonSet
 metadata: {name: cni}
-spec: {template: {spec: {hostNetwork: true, containers: [{name: c}]}}}
+spec:
+  selector: {matchLabels: {a: b}}
+  template: {metadata: {labels: {a: b}}, spec: {hostNetwork: true, containers: [{name: c}]}}
 """,
     )
     assert sorted(pods) == [

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from aaml.cluster.quantity import CPU, MEMORY
+from aaml.errors import bad_value
 from aaml.kube.objects import strict, wire
 from aaml.kube.objects.requests import container_requests
-
-_OF_THE_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 class PriorityClasses:
@@ -21,7 +20,7 @@ class PriorityClasses:
         self.unknown: set[str] = set()
         system = [
             strict.PriorityClass(metadata=wire.Metadata(name=name), value=value)
-            for name, value in _OF_THE_SYSTEM.items()
+            for name, value in strict.SYSTEM_PRIORITIES.items()
         ]
         self._by_name = {each.metadata.name: each for each in (*classes, *system)}
         defaults = [each for each in self._by_name.values() if each.global_default]
@@ -31,8 +30,20 @@ class PriorityClasses:
         """Return what a pod is like by the class that it names, or by the one that counts where none is named."""
         name = spec.priority_class_name
         found = self._by_name.get(name) if name else self._default
+        if found is None and name:
+            self.unknown |= {name}
+            return spec
+        value, policy = (0, None) if found is None else (found.value, found.preemption_policy)
+        if spec.priority not in (None, value):
+            raise bad_value(
+                "spec.priority", spec.priority, f"none, or {value}, as {name or 'no'} priorityClassName has it"
+            )
+        if spec.preemption_policy not in (None, "", policy or "PreemptLowerPriority"):
+            of_class = policy or "PreemptLowerPriority"
+            raise bad_value(
+                "spec.preemptionPolicy", spec.preemption_policy, f"none, or {of_class}, as its class has it"
+            )
         if found is None:
-            self.unknown |= {name} if name else set()
             return spec
         return replace(spec, priority=found.value, preemption_policy=spec.preemption_policy or found.preemption_policy)
 

@@ -21,6 +21,7 @@ from aaml.errors import UserError, bad_value
 from aaml.kube.objects import strict, wire
 from aaml.kube.objects.convert import node_from_api, pod_from_api
 from aaml.kube.objects.defaults import PriorityClasses, with_defaults
+from aaml.kube.objects.validation import refuse_pod_level
 from aaml.workload.hierarchy import SUFFIX, read_documents
 from aaml.workload.traces import load_pods, read_pods
 
@@ -179,7 +180,9 @@ class _Reader:
         return self._result
 
     def _pod(self, pod: wire.PodObject) -> Pod:
-        return pod_from_api(with_defaults(pod, self._classes))
+        filled = with_defaults(pod, self._classes)
+        refuse_pod_level(filled)
+        return pod_from_api(filled)
 
     def _daemon_pods(self, daemon: strict.DaemonSet, node: Node) -> Iterator[Pod]:
         """Yield a DaemonSet's pod for a node, if it is to run there: by its selectors and tolerations.

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 from msgspec import field
 from msgspec import inspect as types
 
+from aaml.cluster.selectors import matches_labels
 from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.kube.objects import wire
+from aaml.kube.objects.selectors import label_selector
 from aaml.kube.objects.validation import validate
 from aaml.schema import convert
 
@@ -95,10 +97,21 @@ class DaemonSet(wire.Named, kw_only=True):
 class PriorityClass(wire.Named, kw_only=True):
     """A PriorityClass."""
 
-    value: int
+    value: int = 0
     global_default: bool = False
     preemption_policy: str | None = None
 
+
+_VERSIONS: Mapping[type, str] = {
+    **dict.fromkeys((Deployment, ReplicaSet, StatefulSet, DaemonSet), "apps/v1"), Job: "batch/v1",
+    PriorityClass: "scheduling.k8s.io/v1",
+}  # fmt: skip
+"""The version of the API in which a kind is; all others are in v1."""
+MOST_PRIORITY = 1_000_000_000
+"""Of a class that is not the system's."""
+SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""The system's own classes."""
+_OF_THE_SYSTEM = "system-"
 
 Workload = Deployment | ReplicaSet | StatefulSet | Job | DaemonSet
 
@@ -194,8 +207,46 @@ def read_strictly(content: Mapping[str, Any], kind: type[T], where: str) -> T:
     """
     _check(content, _info(kind), where, "")
     found = convert(content, kind, where)
+    _check_version(content, kind, where)
     validate(found, where)
+    match found:
+        case Deployment() | ReplicaSet() | StatefulSet() | DaemonSet():
+            _check_selector(found.spec, where)
+        case PriorityClass():
+            _check_priority(found, where)
     return found
+
+
+def _check_version(content: Mapping[str, Any], kind: type, where: str) -> None:
+    """Raise `UserError` for a version of the API in which there is no such kind; none at all will do."""
+    version, right = content.get("apiVersion"), _VERSIONS.get(kind, "v1")
+    if version not in (None, "", right):
+        raise bad_value(f"{where}: apiVersion", version, right)
+
+
+def _check_selector(spec: _WorkloadSpec, where: str) -> None:
+    """Raise `UserError` for a controller that would not know its own pods (pkg/apis/apps/validation)."""
+    selector, labels = label_selector(spec.selector), spec.template.metadata.labels or {}
+    if selector is None:
+        raise UserError(f"{where}: spec.selector: missing; expected labels of spec.template.metadata")
+    if not selector.requirements:
+        raise bad_value(f"{where}: spec.selector", "{}", "labels of spec.template.metadata")
+    if not matches_labels(selector, labels):
+        raise bad_value(f"{where}: spec.template.metadata.labels", labels, "labels that spec.selector selects")
+    if spec.template.spec.active_deadline_seconds is not None:
+        field = "spec.template.spec.activeDeadlineSeconds"
+        raise bad_value(f"{where}: {field}", spec.template.spec.active_deadline_seconds, "none but for Jobs and Pods")
+
+
+def _check_priority(found: PriorityClass, where: str) -> None:
+    """Raise `UserError` for what only the system's own classes may be (pkg/apis/scheduling/validation)."""
+    name, value = found.metadata.name, found.value
+    if name.startswith(_OF_THE_SYSTEM):
+        if SYSTEM_PRIORITIES.get(name) != value:
+            own = ", ".join(f"{each}: {number}" for each, number in SYSTEM_PRIORITIES.items())
+            raise bad_value(f"{where}: metadata.name", name, f"a name without {_OF_THE_SYSTEM} (the system has {own})")
+    elif not -(2**31) <= value <= MOST_PRIORITY:
+        raise bad_value(f"{where}: value", value, f"a whole number from {-(2**31)} to {MOST_PRIORITY}")
 
 
 def _check(value: Any, kind: types.Type, where: str, place: str) -> None:
@@ -218,6 +269,9 @@ def _check_fields(value: Mapping[str, Any], kind: type, where: str, place: str) 
     for name in _NEEDED.get(kind, ()):
         if value.get(name) in (None, ""):
             raise UserError(f"{where}: {place}.{name}: missing; expected {_accepted(kind, name)}")
+    timed = kind is wire.TolerationObject and value.get("tolerationSeconds") is not None
+    if timed and value.get("effect") != "NoExecute":
+        raise bad_value(f"{where}: {place}.effect", value.get("effect"), "NoExecute beside tolerationSeconds")
     for name, each in value.items():
         at = f"{place}.{name}" if place else str(name)
         if name in inner:
