@@ -67,6 +67,9 @@ class Settings:
     without_repeats: ClassVar[frozenset[str]] = frozenset({"nodes", "metrics", "plugins", "traces"})
     """settings of several values whose episodes or comparisons would count twice where a value stands twice"""
 
+    said: ClassVar[frozenset[str]] = frozenset()
+    """of those that a command line stands for: the settings that it or its file names, whatever their values"""
+
     @classmethod
     def usual(cls, name: str) -> str:  # noqa: ARG003
         """Return in words what holds for a setting that is left unset; empty where it is none."""

@@ -12,7 +12,9 @@ import pytest
 from tests.unit.evaluation.test_inputs import RESUMED, write_inputs
 
 from aaml.cli import run
+from aaml.commands.flags import parse
 from aaml.commands.table import COMMANDS, module_of
+from aaml.errors import UserError
 from aaml.evolve.search import evolve
 from aaml.evolve.settings import EvolveConfig
 from aaml.parallel.processes import ProcessHost
@@ -183,3 +185,28 @@ def test_a_look_takes_a_flag_or_refuses_it_in_a_line(
     assert code == 2
     (line,) = told.err.strip().splitlines()
     assert ("generations" if name == "config" else name) in line
+
+
+def test_a_search_for_formulas_goes_on_with_what_it_was_begun_with(
+    searched: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = ["--population", "100"]  # what a search has unless told otherwise; this one has 4
+    for how in (["--resume"], ["--look", "1"]):
+        assert run("search formula", ["--out", str(searched), *how, *usual]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "population: 100 is not accepted; expected 4, with which the search was " in line
+    generations = []
+    monkeypatch.setattr(Study, "optimize", lambda _study, _islands, _evaluate, number, **_: generations.append(number))
+    for words in ([], ["--generations", "50"]):
+        run("search formula", ["--out", str(searched), "--resume", *words])
+    assert generations == [1, 50]
+
+
+def test_a_file_of_settings_counts_beside_what_has_to_be_told(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text("seed: 5\nrounds: 2\n")
+    argv = ["model.pt", "--config", str(tmp_path / "settings.yaml"), "--rounds", "4"]
+    args = parse(module_of("search network").Args, argv, "aaml search network", None)
+    assert (args.distil.seed, args.distil.rounds) == (5, 4)
+    (tmp_path / "settings.yaml").write_text("sead: 5\n")
+    with pytest.raises(UserError, match="setting: 'sead' is not accepted; did you mean seed"):
+        parse(module_of("search network").Args, argv, "aaml search network", None)

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -27,7 +27,8 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     """Return the settings that a command line stands for.
 
     `settings` is a dataclass, or an instance whose values are the defaults. Flags may be written with dashes or
-    underscores; `underscores` says which the help shows. Raises `UserError` in one line for what is not accepted.
+    underscores; `underscores` says which the help shows. `said` of what is returned has the names that the command line
+    and its file name. Raises `UserError` in one line for what is not accepted.
     """
     import tyro
 
@@ -36,7 +37,7 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     how = _how(settings, argv)
     try:
         with contextlib.redirect_stderr(message), contextlib.redirect_stdout(printed):
-            return tyro.cli(
+            parsed = tyro.cli(
                 prog=prog, description=_laid_out(description), args=list(argv), use_underscores=underscores, **how
             )
     except SystemExit as end:
@@ -46,6 +47,28 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
         start = how["default"] if isinstance(how["default"], Settings) else how["f"]
         known = rows(start) if isinstance(start, Settings) or issubclass(start, Settings) else []
         raise UserError(f"{_mistake(message.getvalue(), known)} (see {prog} --help)") from None
+    return _saying(parsed, how["default"], argv) if isinstance(parsed, Settings) else parsed
+
+
+def _saying(parsed: Settings, start: Any, argv: Sequence[str]) -> Settings:
+    """Return settings with the names that a command line says, and those that its file does."""
+    names = {row.name for row in rows(parsed)}
+    flags = {word.partition("=")[0].removeprefix("--").replace("-", "_") for word in argv if word.startswith("--")}
+    typed = {flag if flag in names else flag.removeprefix("no_") for flag in flags} & names
+    if isinstance(start, Settings):
+        return _said(parsed, typed | start.said)
+    values: dict[str, Any] = {}  # the file of settings of which some have no default is read after the flags
+    for row in fields(parsed):
+        values |= read_yaml(row.value, row.name) if row.kind == SettingsFile and row.value is not None else {}
+    others = other_names(parsed)
+    values = {others.get(name, name): value for name, value in values.items()}
+    told = changed(parsed, {name: value for name, value in values.items() if name not in typed})
+    return _said(told, typed | values.keys())
+
+
+def _said(settings: Settings, names: Collection[str]) -> Settings:
+    object.__setattr__(settings, "said", frozenset(names))
+    return settings
 
 
 class _Caught(io.StringIO):
@@ -140,7 +163,8 @@ def before_flags(settings: Settings, argv: Sequence[str]) -> Settings:
     for name in files:
         values |= read_yaml(Path(given.pop(name)), name) if name in given else {}
     known = {name: value for name, value in given.items() if value in named[name].kind.names()}  # tyro tells others
-    return changed(settings, {**values, **known})
+    others = other_names(settings)
+    return _said(changed(settings, {**values, **known}), {others.get(name, name) for name in {**values, **known}})
 
 
 def read_yaml(path: Path, field: str) -> dict[str, Any]:

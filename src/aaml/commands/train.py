@@ -50,7 +50,8 @@ def run(args: Args) -> int:
         try:
             from aaml.training.run import carry_out, open_run, run_folder
 
-            config, folder = open_run(args.training, args.out or run_folder(args.training), resume=args.resume)
+            path = args.out or run_folder(args.training)
+            config, folder = open_run(args.training, path, resume=args.resume, said=args.said)
             again = f"go on with: aaml train --out {folder.path} --resume --steps {config.steps}"
             with closing(folder):
                 progress = carry_out(config, folder, stop)

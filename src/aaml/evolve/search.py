@@ -11,7 +11,7 @@ report.html         a page
 ==================  ==================================================================================
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,24 +54,26 @@ def evolve(
     out: Path,
     *,
     resume: bool = False,
+    said: Collection[str] | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: bool = True,
 ) -> list[Evaluated]:
     """Search until the generations are done or `stop()` is true; return the front, evaluated on validation episodes.
 
     The same settings give the same formulas, with any number of processes and interruptions. With `resume` the settings
-    in the folder count, but for generations and workers. Raises `UserError` for a folder that holds another search,
+    in the folder count, but for generations and workers; `said` are those of `config` that a person named, None for
+    all. Raises `UserError` for a folder that holds another search,
     and `StoppedError` where no generation was done.
     """
     with output_folder(out):
+        if resume and (out / SETTINGS).is_file():
+            config = read_config(out).going_on(config, said)
         return _evolve(config, out, resume, stop, progress=progress)
 
 
 def _evolve(
     config: EvolveConfig, out: Path, resume: bool, stop: Callable[[], bool], *, progress: bool
 ) -> list[Evaluated]:
-    if resume and (out / SETTINGS).is_file():
-        config = read_config(out).going_on(config)
     config.check()  # what is no task is told before there is a folder
     check_held_out(config)
     refuse_overwriting([out / "front.json"], [], going_on=exists(out))

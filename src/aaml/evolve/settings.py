@@ -1,5 +1,6 @@
 """What a search for formulas is told."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -137,30 +138,29 @@ class EvolveConfig(Settings):
             return f"{self.metric} divided by that of {self.reference_policy} (below 1 is better)"
         return f"how far {self.metric} is below that of {self.reference_policy} (below 0 is better)"
 
-    def going_on(self, asked: "EvolveConfig") -> "EvolveConfig":
+    def going_on(self, asked: "EvolveConfig", said: Collection[str] | None = None) -> "EvolveConfig":
         """Return this search with the generations and the processes that are asked for now.
 
-        Raises `UserError` for another setting that is neither the usual one nor that of this search.
+        `said` are the settings that a person named, None for all. Raises `UserError` for another of them that is not
+        that of this search.
         """
-        usual = EvolveConfig()
-        for setting in fields(self):
-            now, known = getattr(asked, setting.name), getattr(self, setting.name)
-            if setting.name not in FREE and now not in (known, getattr(usual, setting.name)):
-                raise bad_value(setting.name, now, f"{known!r}, with which the search was begun, or another folder")
-        return replace(self, generations=asked.generations, workers=asked.workers)
+        named = [each.name for each in fields(self) if said is None or each.name in said]
+        for name in named:
+            now, known = getattr(asked, name), getattr(self, name)
+            if name not in FREE and now != known:
+                raise bad_value(name, now, f"{known!r}, with which the search was begun, or another folder")
+        return replace(self, **{name: getattr(asked, name) for name in FREE if name in named})
 
-    def looked_at(self, asked: "EvolveConfig") -> "EvolveConfig":
+    def looked_at(self, asked: "EvolveConfig", said: Collection[str]) -> "EvolveConfig":
         """Return this search with the numbers of nodes that are asked for now, for a look at what it found.
 
-        Raises `UserError` for another setting that is neither the usual one nor that of this search.
+        `said` are the settings that a person named. Raises `UserError` for another of them that is not that of this
+        search.
         """
-        usual = EvolveConfig()
-        for setting in fields(self):
-            now, known = getattr(asked, setting.name), getattr(self, setting.name)
-            if setting.name == "nodes" or now == getattr(usual, setting.name):
-                continue
-            if setting.name in FREE:
-                raise bad_value(setting.name, now, "nothing with --look, which does not search")
+        for name in (each.name for each in fields(self) if each.name in said and each.name != "nodes"):
+            now, known = getattr(asked, name), getattr(self, name)
+            if name in FREE:
+                raise bad_value(name, now, "nothing with --look, which does not search")
             if now != known:
-                raise bad_value(setting.name, now, f"{known!r}, with which the search was made, or another folder")
+                raise bad_value(name, now, f"{known!r}, with which the search was made, or another folder")
         return replace(self, nodes=asked.nodes or self.nodes)

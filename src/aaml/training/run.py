@@ -1,7 +1,7 @@
 """A training from its settings to the trained policy: the same for an agent with a network and for one without."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
 from math import isfinite
@@ -36,6 +36,7 @@ from aaml.training.validation import VALIDATION_SEEDS, Progress
 from aaml.workload.traces import trace_files
 
 RUNS = Path("runs")
+_FREE = ("steps", "workers")  # what a run may be gone on with
 _TRIED = 5  # pods
 _MADE_OF = "made_of"  # the version of AAML in config.json
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def train(
     agent: str | AgentConfig = "gnn",
     task: str | Task = "balance",
     *,
-    steps: int = TrainConfig.steps,
+    steps: int | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: bool = True,
@@ -64,7 +65,7 @@ def train(
     task
         What to learn, by name or as `aaml.task` makes it.
     steps
-        Decisions to learn from, after the heuristic's.
+        Decisions to learn from, after the heuristic's: a million when not given, with `resume` those of the run.
     out
         Run folder; a new one below runs/ when not given.
     resume
@@ -93,9 +94,11 @@ def train(
     if "workers" in settings:
         settings["workers"] = str(settings["workers"])
     start = TrainConfig(agent=take("agent", agent, AgentConfig))
-    config = changed(start, {"task": task, "steps": steps, **settings})
+    told = {} if steps is None else {"steps": steps}
+    config = changed(start, {"task": task, **told, **settings})
     path = _unused(run_folder(config)) if out is None else Path(out)
-    config, folder = open_run(config, path, resume=resume, whole=True)
+    said = plain(config).keys() - ({"steps"} - told.keys())
+    config, folder = open_run(config, path, resume=resume, said=said)
     with closing(folder):
         carry_out(config, folder, progress=progress)
         return load(folder.model_path())
@@ -143,11 +146,14 @@ def _last_placement(config: TrainConfig, folder: RunFolder) -> npt.NDArray[np.ui
     return picture(cluster)
 
 
-def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = False) -> tuple[TrainConfig, RunFolder]:
-    """Open a run folder: a new one, or with `resume` one that is there, whose settings count but for `steps`.
+def open_run(
+    config: TrainConfig, path: Path, *, resume: bool, said: Collection[str] | None = None
+) -> tuple[TrainConfig, RunFolder]:
+    """Open a run folder: a new one, or with `resume` one that is there, whose settings count.
 
-    Raises `UserError` when the folder holds a run already and `resume` is not set, or holds one with other settings
-    than those of `config` that were changed from their defaults, or with `whole` than any of them.
+    `said` are the settings of `config` that a person named, None for all: `steps` and `workers` among them count in
+    place of the run's. Raises `UserError` when the folder holds a run already and `resume` is not set, or holds one
+    for which another of them has another value.
     """
     if path == Path():
         raise bad_value("out", "", "a folder of the run's own")
@@ -175,7 +181,7 @@ def open_run(config: TrainConfig, path: Path, *, resume: bool, whole: bool = Fal
         return config, RunFolder.create(path, stem, facts, _hyperparameters(config))
     if not resume:
         raise UserError(f"out: {path} holds a run already; go on with --resume, or choose another folder")
-    return _same_run(config, known, path, whole=whole), RunFolder.open(path)
+    return _same_run(config, known, path, said), RunFolder.open(path)
 
 
 def _try_reward(config: TrainConfig, factory: EnvFactory) -> None:
@@ -196,16 +202,20 @@ def _try_reward(config: TrainConfig, factory: EnvFactory) -> None:
         raise UserError(f"reward {config.reward}: {rewards} is not accepted; expected {accepted}, and a finite one")
 
 
-def _same_run(config: TrainConfig, known: Mapping[str, Any], path: Path, *, whole: bool) -> TrainConfig:
+def _same_run(config: TrainConfig, known: Mapping[str, Any], path: Path, said: Collection[str] | None) -> TrainConfig:
     """Return the settings by which a run goes on that is `known` by its config.json; see `open_run`."""
     stored = changed(TrainConfig(), known["training"])
-    _check_same(config, stored, path, whole=whole)
+    _check_same(config, stored, path, said)
     same_inputs(inputs_of(stored), known.get("inputs"), path)
     if known.get(_MADE_OF, program_made_of()) != program_made_of():
         _log.warning("the run in %s was begun with another version of AAML; it goes on with what there is now", path)
-    if config.steps < stored.steps and config.steps != TrainConfig.steps:
-        raise bad_value("steps", config.steps, f"at least {stored.steps}, for which {path} was begun, or more to go on")
-    return replace(stored, steps=max(config.steps, stored.steps), workers=config.workers)
+    told = {name: getattr(config, name) for name in _FREE if said is None or name in said}
+    steps = told.get("steps", stored.steps)
+    if steps < stored.steps:
+        raise bad_value("steps", steps, f"at least {stored.steps}, for which {path} was begun, or more to go on")
+    if stored.resolved_method == "group" and (workers := told.get("workers", "1")) != "1":
+        raise bad_value("workers", workers, "1: one process plays the episodes in lockstep that the run learns from")
+    return replace(stored, **told, method=stored.resolved_method)  # which hangs on the number of workers
 
 
 def inputs_of(config: TrainConfig) -> dict[str, str]:
@@ -216,14 +226,11 @@ def inputs_of(config: TrainConfig) -> dict[str, str]:
     return inputs([find_task(config.task)], specs, {"start": start, "trace": lists}, config.reward)
 
 
-def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, *, whole: bool) -> None:
+def _check_same(config: TrainConfig, stored: TrainConfig, path: Path, said: Collection[str] | None) -> None:
     """Raise `UserError` for a setting that is not that of the run; see `open_run`."""
-    free = {"steps", "workers"}
-    usual = plain(TrainConfig(agent=AGENTS[config.agent.name])) | {"agent": TrainConfig.agent.name}
-    told, known = plain(config.resolved if whole else config), plain(stored.resolved)
+    told, known = plain(config.resolved), plain(stored.resolved)
     for name, value in told.items():
-        counts = name not in free and (whole or value != usual.get(name))
-        if counts and known.get(name) != value:
+        if name not in _FREE and (said is None or name in said) and known.get(name) != value:
             raise UserError(
                 f"{name}: {value!r} is not what the run in {path} was begun with, {known.get(name)!r}; "
                 "choose another folder"

@@ -50,6 +50,61 @@ def test_the_command_goes_on_by_the_folder_alone_and_refuses_what_it_was_not_beg
     assert "steps: 50 is not accepted; expected at least 60, for which" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """The folder of a Q-table's run, begun with other settings than the usual ones."""
+    out = tmp_path_factory.mktemp("begun") / "q"
+    assert command("train", ["--agent=qtable", "--seed=3", "--patience=2", *FLAGS, f"--out={out}"]) == 0
+    return out
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--agent=gnn", "agent: 'gnn' is not what the run in"), ("--task=balance", "task: 'balance' is not what"),
+        ("--seed=0", "seed: 0 is not what"), ("--patience=0", "patience: 0 is not what"),
+        ("--pods=none", "pods: None is not what"), ("--no-lifetimes", ""), ("--seed=3", ""), ("--workers=1", ""),
+        ("--steps=1000000", "steps"), ("--validate_every=50_000", ""),
+        ("--workers=2", "workers: '2' is not accepted; expected 1: one process"),
+    ],
+)  # fmt: skip
+def test_what_is_typed_has_to_be_the_runs_own_though_it_is_the_usual_value(flag, said, begun, capsys, monkeypatch):
+    class ResumedError(Exception):
+        pass
+
+    def carry_out(config, *_):
+        raise ResumedError(config)
+
+    monkeypatch.setattr("aaml.training.run.carry_out", carry_out)
+    if said in {"", "steps"}:
+        with pytest.raises(ResumedError) as resumed:
+            command("train", [f"--out={begun}", "--resume", flag])
+        (config,) = resumed.value.args
+        assert (config.agent.name, config.seed, config.pods) == ("qtable", 3, 20)
+        assert config.steps == (1_000_000 if said else 60), "those that were not typed are the run's"
+        return
+    assert command("train", [f"--out={begun}", "--resume", flag]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_what_a_file_says_counts_as_typed(begun, tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text("agent: gnn\n")
+    argv = [f"--out={begun}", "--resume", f"--config={tmp_path / 'run.yaml'}"]
+    assert command("train", argv) == 2
+    assert "agent: 'gnn' is not what the run in" in capsys.readouterr().err
+    (tmp_path / "run.yaml").write_text("steps: 50\n")
+    assert command("train", argv) == 2
+    assert "steps: 50 is not accepted; expected at least 60" in capsys.readouterr().err
+
+
+def test_a_program_that_names_no_steps_goes_on_to_those_of_the_run(task, tmp_path, caplog):
+    aaml.train("qtable", task, out=tmp_path / "q", **QUICK)
+    quick = {name: value for name, value in QUICK.items() if name != "steps"}
+    aaml.train("qtable", task, out=tmp_path / "q", resume=True, **quick)
+    assert caplog.messages[0].endswith("--steps 60 asks for no more")
+
+
 @pytest.mark.slow
 def test_a_second_training_into_a_folder_in_use_is_refused(task, tmp_path):
     """Its process holds the folder until it ends, however it ends."""

@@ -47,7 +47,7 @@ def run(args: Args) -> int:
                 f"0 for task {OPENB}: aaml bench openb --policy fgd --model {out} --traces published, which counts"
             )
             raise bad_value("look", args.look, accepted)
-        config = searched.looked_at(config)
+        config = searched.looked_at(config, args.said)
         best = chosen(read_front(out))
         seen, count = look(config, out, best.text, args.look)
         print(f"{to_text(parse(best.text), 4)}\n{config.measure}:")
@@ -55,7 +55,9 @@ def run(args: Args) -> int:
             print(f"{one.task}, {one.nodes} nodes: {shown(one.loss, ratio=config.is_ratio)}")
         print(f"looks at the leaderboard's episodes in {out}: {count}; intervals are Bonferroni's for all of them")
         return 0
-    front, interruption = stoppable(lambda stopped: evolve(config, out, resume=args.resume, stop=stopped), out)
+    front, interruption = stoppable(
+        lambda stopped: evolve(config, out, resume=args.resume, said=args.said, stop=stopped), out
+    )
     if front is None:
         return interruption.status
     config = read_config(out)
