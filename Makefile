@@ -60,7 +60,7 @@ quick-tests: WORKERS = $(CORES)
 quick-tests: setup
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
-differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind; the longest notebooks whole; half as many compiled bills again, and 1,600 drawn ones
+differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind, 20,000 of manifests; the longest notebooks whole; half as many compiled bills again, and 1,600 drawn ones
 	$(BIN)/aaml cluster build --autoscaler
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_VOLUMES=50 AAML_DIFFERENTIAL_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
@@ -71,6 +71,7 @@ differential: setup ## against the real kube-scheduler, Karpenter and deschedule
 	  AAML_AUTOSCALE_RUNS=50 AAML_AUTOSCALE_SEED=$$seed $(BIN)/python -m pytest tests/e2e/test_autoscale_chaos.py || exit; done
 	AAML_AUTOSCALE_EXAMPLES=2000 $(BIN)/python -m pytest tests/unit/live/test_autoscale_any_order.py
 	AAML_MUTATIONS=10000 $(BIN)/python -m pytest tests/unit/test_mutated_files.py
+	AAML_MANIFEST_MUTATIONS=20000 AAML_MANIFEST_SEED=100000 $(BIN)/python -m pytest tests/contract/test_mutated_manifests.py
 	AAML_WHOLE_NOTEBOOKS=1 $(BIN)/python -m pytest tests/integration/test_notebooks.py
 	AAML_BILL_ROWS=3 $(BIN)/python -m pytest tests/unit/episodes/test_compiled_bills.py tests/unit/episodes/test_compiled_learned_nodes.py
 	AAML_DRAWN_BILLS=400 AAML_DRAWN_BILLS_SEED=100000 $(BIN)/python -m pytest tests/unit/episodes/test_drawn_bills.py

@@ -15,6 +15,7 @@ from aaml.schema import of_yaml
 CONTAINER = "containers: [{name: a, image: x}]"
 NEEDED, WANTED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 TWICE = "topologyKey: a, labelSelector: {}, matchLabelKeys: [b], mismatchLabelKeys: [b]"
+ANY_TEXT = "matchExpressions: [{key: a, operator: In, values: [b c]}]"
 FROM_1_TO_2 = "resources: {requests: {cpu: 1}, limits: {cpu: 2}}"
 TERM = "podAffinityTerm: {topologyKey: a}"
 
@@ -108,6 +109,13 @@ REFUSED = {
     "resources: {requests: {cpu: 2}, limits: {cpu: 1}}": "spec.resources.requests.cpu: 2",
     f"resources: {{requests: {{cpu: 1}}}}\n  {container('resources: {limits: {cpu: 2}}')}": "resources.requests.cpu",
     f"resources: {{limits: {{cpu: 1}}}}\n  {container(FROM_1_TO_2)}": "spec.containers[0].resources.limits.cpu: 2",
+    container("resources: {limits: {cpu: lots}}"): "resources.limits.cpu: 'lots'",
+    container("resources: {limits: {cpu: -1}}"): "resources.limits.cpu: -1",
+    "resources: {limits: {cpu: lots}}": "spec.resources.limits.cpu: 'lots'",
+    f"hostNetwork: true\n  {CONTAINER}\n  initContainers: [{{name: i, image: x, ports: [{{hostPort: 85, "
+    "containerPort: 85}, {containerPort: 85}]}]": "initContainers[0].ports[1].hostPort: 85",
+    of_nodes("[{matchFields: [{key: metadata.name, operator: In, values: [A_b]}]}]"): "matchFields[0].values: ['A_b']",
+    spread("whenUnsatisfiable: DoNotSchedule, minDomains: 2147483648"): "minDomains: 2147483648",
     "priority: 5": "spec.priority: 5",
     "priorityClassName: system-cluster-critical\n  priority: 5": "spec.priority: 5",
     "priorityClassName: system-cluster-critical\n  preemptionPolicy: Never": "preemptionPolicy: 'Never'",
@@ -135,6 +143,8 @@ TAKEN = [
     container("resources: {limits: {cpu: 0.0001, nvidia.com/gpu: 1000m}}"),
     f"resources: {{requests: {{cpu: 2}}}}\n  {container('resources: {limits: {cpu: 2, ephemeral-storage: 1Gi}}')}",
     "resources: {requests: {cpu: 1}, limits: {hugepages-2Mi: 4Mi}}",
+    f"affinity: {{nodeAffinity: {{{WANTED}: [{{weight: 1, preference: {{{ANY_TEXT}}}}}]}}}}",
+    container("resources: {requests: {kubernetes.io/x: 1}}"),
     "priority: 0", "preemptionPolicy: PreemptLowerPriority",
     "priorityClassName: system-cluster-critical\n  priority: 2000000000",
 ]  # fmt: skip
@@ -171,6 +181,8 @@ REFUSED_OBJECTS = {
     "v1 Node metadata: {name: a, annotations: {a b: c}}": "metadata.annotations: 'a b'",
     "v1 Node status: {allocatable: {nvidia.com/gpu: 500m}}": "status.allocatable.nvidia.com/gpu: '500m'",
     "v1 Node status: {capacity: {pods: 1.5}}": "status.capacity.pods: 1.5",
+    "v1 Node status: {capacity: {cpu: -1}}": "status.capacity.cpu: -1",
+    "v1 Node status: {capacity: {cpu: lots}}": "status.capacity.cpu: 'lots'",
 }  # fmt: skip
 TAKEN_OBJECTS = [
     *(f"{kind} spec: {{selector: {{matchLabels: {{a: b}}}}, template: {OWN}}}" for kind in APPS),

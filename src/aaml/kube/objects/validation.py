@@ -76,6 +76,7 @@ def _node(value: wire.NodeObject) -> Iterator[Refusal]:
         if each in taints[:number]:
             yield f"spec.taints[{number}]", ":".join(each), "each key once for each effect"
     for field, amounts in (("allocatable", value.status.allocatable), ("capacity", value.status.capacity)):
+        yield from _amounts(f"status.{field}", amounts)
         for name, amount in (amounts or {}).items():
             if (name == PODS or _is_extended(name)) and not _is_whole_number(amount):
                 yield f"status.{field}.{name}", amount, "a whole number"
@@ -102,16 +103,23 @@ def _weight(value: wire.PreferredNodeTerm | wire.WeightedPodTerm) -> Iterator[Re
 def _node_terms(value: wire.NodeTerms) -> Iterator[Refusal]:
     if not value.node_selector_terms:
         yield "nodeSelectorTerms", value.node_selector_terms, "at least one term"
+    for number, term in enumerate(value.node_selector_terms or ()):  # of preferred ones the values may be any text
+        for place, each in enumerate(term.match_expressions or ()):
+            field = f"nodeSelectorTerms[{number}].matchExpressions[{place}].values"
+            yield from _values(field, each.values or ())
 
 
 def _node_term(value: wire.NodeTerm) -> Iterator[Refusal]:
-    yield from _syntax("matchExpressions", value.match_expressions)
+    for number, each in enumerate(value.match_expressions or ()):
+        yield from _keys(f"matchExpressions[{number}].key", [each.key])
     yield from _expressions("matchExpressions", value.match_expressions)
     for number, each in enumerate(value.match_fields or ()):
         if each.key != NAME_FIELD:
             yield f"matchFields[{number}].key", each.key, NAME_FIELD
         if each.operator not in ("In", "NotIn") or len(each.values or ()) != 1:
             yield f"matchFields[{number}]", f"{each.operator} {each.values}", "In or NotIn with one value"
+        elif not _DNS_NAME.fullmatch((each.values or [""])[0]):
+            yield f"matchFields[{number}].values", each.values, "the name of a node"
 
 
 def _selector(value: wire.Selector) -> Iterator[Refusal]:
@@ -182,6 +190,8 @@ def _spread(value: wire.SpreadConstraint) -> Iterator[Refusal]:
         yield "maxSkew", value.max_skew, f"a whole number from 1 to {_MOST_NUMBER}"
     if value.min_domains is not None and value.when_unsatisfiable != "DoNotSchedule":
         yield "minDomains", value.min_domains, f"none beside {value.when_unsatisfiable}"
+    if value.min_domains is not None and value.min_domains > _MOST_NUMBER:
+        yield "minDomains", value.min_domains, f"a whole number from 1 to {_MOST_NUMBER}"
     yield from _keys("matchLabelKeys", value.match_label_keys or ())
 
 
@@ -202,6 +212,23 @@ def _container(value: wire.Container) -> Iterator[Refusal]:
     huge = next((name for name in (*requests, *limits) if name.startswith(_NATIVE_PREFIX)), None)
     if huge is not None and not _POD_LEVEL & {*requests, *limits}:
         yield "resources", huge, "hugepages beside cpu or memory"
+
+
+def _needs(value: wire.ResourceNeeds) -> Iterator[Refusal]:
+    yield from _amounts("requests", value.requests)
+    yield from _amounts("limits", value.limits)
+
+
+def _amounts(field: str, amounts: wire.Quantities) -> Iterator[Refusal]:
+    """Yield what is no quantity, or one below 0."""
+    for name, amount in (amounts or {}).items():
+        try:
+            is_negative = parse_quantity(str(amount)) < 0
+        except UserError:
+            yield f"{field}.{name}", amount, 'a Kubernetes quantity such as "250m", "2" or "1Gi"'
+        else:
+            if is_negative:
+                yield f"{field}.{name}", amount, "a quantity that is not negative"
 
 
 def _quantities(field: str, amounts: Mapping[str, str | int | float]) -> Iterator[Refusal]:
@@ -258,6 +285,7 @@ def _pod(value: wire.PodSpec) -> Iterator[Refusal]:
     containers = [*(value.init_containers or ()), *(value.containers or ())]
     yield from _once("schedulingGates", [gate.name for gate in value.scheduling_gates or ()])
     yield from _once("containers", [each.name for each in containers if each.name])
+    yield from _amounts("overhead", value.overhead)
     yield from _labels("nodeSelector", value.node_selector)
     yield from _keys("schedulingGates", [gate.name for gate in value.scheduling_gates or ()])
     yield from _once("volumes", [each.name for each in value.volumes or ()])
@@ -271,14 +299,17 @@ def _pod(value: wire.PodSpec) -> Iterator[Refusal]:
 
 def _taken_ports(value: wire.PodSpec) -> Iterator[Refusal]:
     """Yield ports of the host that containers take twice."""
-    taken: set[tuple[str, str, int]] = set()
-    for number, container in enumerate(value.containers or ()):
-        for place, port in enumerate(container.ports or ()):
-            host_port = port.host_port or (port.container_port if value.host_network else 0)
-            mine = port.protocol or "TCP", port.host_ip, host_port
-            if host_port and mine in taken:
-                yield f"containers[{number}].ports[{place}].hostPort", host_port, "each port of a protocol once"
-            taken.add(mine)
+    together = [(f"containers[{number}]", each) for number, each in enumerate(value.containers or ())]
+    alone = [[(f"initContainers[{number}]", each)] for number, each in enumerate(value.init_containers or ())]
+    for beside in (together, *alone):
+        taken: set[tuple[str, str, int]] = set()
+        for name, container in beside:
+            for place, port in enumerate(container.ports or ()):
+                host_port = port.host_port or (port.container_port if value.host_network else 0)
+                mine = port.protocol or "TCP", port.host_ip, host_port
+                if host_port and mine in taken:
+                    yield f"{name}.ports[{place}].hostPort", host_port, "each port of a protocol once"
+                taken.add(mine)
 
 
 def _volume(value: wire.Volume) -> Iterator[Refusal]:
@@ -298,6 +329,7 @@ _RULES: Mapping[type, Callable[[Any], Iterator[Refusal]]] = {
     wire.NodeTerms: _node_terms, wire.NodeTerm: _node_term, wire.Selector: _selector, wire.PodTerm: _pod_term,
     wire.SpreadConstraint: _spread, wire.Container: _container, wire.ContainerPort: _port, wire.PodSpec: _pod,
     wire.TaintObject: _taint, wire.NodeObject: _node, wire.Metadata: _metadata, wire.Volume: _volume,
+    wire.ResourceNeeds: _needs,
 }  # fmt: skip
 
 
@@ -311,7 +343,7 @@ def _is_extended(name: str) -> bool:
 
 def _is_whole_only(name: str) -> bool:
     """Whether a resource cannot be promised more often than it is there."""
-    return "/" in name or name.startswith(_NATIVE_PREFIX)
+    return _is_extended(name) or name.startswith(_NATIVE_PREFIX)
 
 
 def _is_whole_number(amount: str | float) -> bool:
