@@ -16,6 +16,10 @@ class UserError(Exception):
     """Bad input from a person: the message names the field, the value and what is accepted, in one line."""
 
 
+class OtherSizeError(UserError):
+    """A policy knows clusters of another number of nodes than the one that it is to decide in."""
+
+
 def bad_value(field: str, value: object, accepted: str) -> UserError:
     """Build the usual message: which field, what it was, of names the one that was meant, and what it may be."""
     listed = accepted.removeprefix(_NAMES).partition(", or ")[0] if accepted.startswith(_NAMES) else ""

@@ -73,6 +73,7 @@ def run_policy(args: PolicyArgs) -> int:
     """Run a policy as a scheduler until it is stopped, and return the exit status."""
     one_thread()
     from aaml.errors import UserError
+    from aaml.evaluation.entries import check_live
     from aaml.evaluation.policies import load_policy, needs_expected_pods, origin
     from aaml.kube.objects.manifests import pods_like
     from aaml.live.run import SchedulerRun
@@ -87,6 +88,8 @@ def run_policy(args: PolicyArgs) -> int:
             raise UserError(f"expected-pods: {found}; expected an openb trace or a file of pods, for {policy.name}")
         return policy
 
+    for spec in (args.policy, args.fallback):  # before it connects
+        check_live(spec, args.sim_nodes if args.cluster == "sim" else None)
     cluster = _cluster(args)
     source = PolicySource(make, origin(args.policy), args.policy)
     return _go(SchedulerRun(source, args, cluster=cluster), cluster)
@@ -95,8 +98,10 @@ def run_policy(args: PolicyArgs) -> int:
 def run_agent(args: LearnerSettings) -> int:
     """Run one agent until it is stopped and return the exit status."""
     one_thread()
+    from aaml.evaluation.entries import check_live
     from aaml.live.agents import AgentRun
 
+    check_live(args.fallback, args.sim_nodes if args.cluster == "sim" else None)
     cluster = _cluster(args)
     scheduler = AgentRun(args, cluster=cluster)
     if args.recording is not None:

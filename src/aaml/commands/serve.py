@@ -142,7 +142,7 @@ def run(args: Args) -> int:
     from ssl import CERT_NONE, CERT_OPTIONAL
 
     from aaml.commands.signals import ends_by
-    from aaml.evaluation.entries import PolicyEntry, check
+    from aaml.evaluation.entries import check_live
     from aaml.evaluation.policies import load_policy
     from aaml.kube.objects.manifests import pods_like
     from aaml.kube.view import KubeView
@@ -152,12 +152,10 @@ def run(args: Args) -> int:
     from aaml.serve.listen import PatientServer, listener
     from aaml.serve.metrics import Metrics
     from aaml.serve.service import SchedulingService
-    from aaml.sim.tasks import find_task
 
     access = _access(args)
     given = pods_like(args.expected_pods) if args.expected_pods else ()
-    if ".py:" in args.policy:
-        check(PolicyEntry(args.policy), find_task("balance"), travels=False)  # what fails there fails here too
+    check_live(args.policy)  # what fails there fails here too
     warm_up(load_policy(args.policy))  # kube-scheduler waits seconds for an answer, not for a compiler
     with ExitStack() as stack:
         listening = stack.enter_context(listener(args.host, args.port, "host, port"))

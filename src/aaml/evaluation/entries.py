@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from aaml.cluster.objects import Pod
-from aaml.errors import UserError, bad_value, failure_of
+from aaml.errors import OtherSizeError, UserError, bad_value, failure_of
 from aaml.evaluation.bound_names import BOUND_ROWS
 from aaml.evaluation.policies import (
     is_model,
@@ -32,6 +32,7 @@ from aaml.scheduling.play import play
 from aaml.scheduling.ports import Agent, Policy
 from aaml.sim.recorded_bill import under
 from aaml.sim.task import Task
+from aaml.sim.tasks import find_task
 
 if TYPE_CHECKING:
     from aaml.sim import sb3
@@ -162,10 +163,11 @@ def _own(policy: Any, label: str) -> Policy:
     return own
 
 
-def check(entry: PolicyEntry, task: Task, *, travels: bool) -> None:
+def check(entry: PolicyEntry, task: Task, *, travels: bool, nodes: int | None = None) -> None:
     """Raise `UserError` for what is no policy, or cannot be sent to the process that it is to run in.
 
-    A policy of FILE.py plays a few decisions first: what fails there is told in a line, with its place in the file.
+    A policy of FILE.py plays a few decisions first, on so many nodes or those of the task: what fails there is told in
+    a line, with its place in the file.
     """
     entry.task(task)
     if not isinstance(entry.spec, str):
@@ -183,20 +185,50 @@ def check(entry: PolicyEntry, task: Task, *, travels: bool) -> None:
             entry.name, task.name,
         )  # fmt: skip
     elif ".py:" in entry.spec:
-        _try_out(entry, task, Path(entry.spec.rpartition(":")[0]).resolve())
+        _try_out(entry, task, nodes)
 
 
-def _try_out(entry: PolicyEntry, task: Task, file: Path) -> None:
+def check_live(spec: str, nodes: int | None = None) -> None:
+    """Try a policy of FILE.py before it decides in a live cluster, of so many nodes, or of a number not known yet.
+
+    Raises `UserError` as `check` does. Where the number is not known, what a network for another number of nodes may
+    raise is only told.
+    """
+    if ".py:" not in spec:
+        return
+    entry, task = PolicyEntry(spec), find_task("balance")
+    entry.policy(task, 0)
+    try:
+        _try_out(entry, task, nodes)
+    except UserError as reason:
+        if nodes is not None or not _may_be_of_size(reason, entry):
+            raise
+        _log.warning("on %d nodes, where it was tried: %s", task.nodes, reason)
+
+
+def _may_be_of_size(reason: UserError, entry: PolicyEntry) -> bool:
+    """Whether a policy of a person's file may have failed because it knows clusters of another number of nodes."""
+    cause, file = reason.__cause__, _own_file(entry)
+    in_its_lines = isinstance(cause, (ValueError, RuntimeError)) and failure_of(cause, file) != failure_of(cause)
+    return isinstance(reason, OtherSizeError) or in_its_lines
+
+
+def _own_file(entry: PolicyEntry) -> Path:
+    return Path(str(entry.spec).rpartition(":")[0]).resolve()
+
+
+def _try_out(entry: PolicyEntry, task: Task, nodes: int | None) -> None:
     """Let a policy of a person's file decide on a few pods of an episode. Raises `UserError` where that fails."""
     seed = task.episodes[0] if task.episodes else 0
-    cluster = entry.task(task).build(seed, pods=_TRIED)
+    cluster = entry.task(task).build(seed, nodes, pods=_TRIED)
     try:
         play(cluster, entry.policy(task, seed), max_decisions=_TRIED)
     except UserError:
         raise
     except Exception as error:
+        why = failure_of(error, _own_file(entry))
         raise UserError(
-            f"policy {entry.spec}: {failure_of(error, file)}; expected score(context) -> [N], a number for each node, "
+            f"policy {entry.spec}: {why}; expected score(context) -> [N], a number for each node, "
             "or a class with act(context) -> Decision"
         ) from error
 

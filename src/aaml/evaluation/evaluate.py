@@ -98,7 +98,7 @@ def evaluate(
     entered, drawn = policy_entries(policies), _seeds(seeds, found)
     sizes = _sizes(nodes) or found.sizes or (None,)
     for entry in entered:
-        check(entry, found, travels=parse_workers(workers) != Workers())
+        check(entry, found, travels=parse_workers(workers) != Workers(), nodes=sizes[0])
     origin = {entry.name: identity(found, pods, entry.whole, entry.name) for entry in entered}
     jobs = [(entry, found, seed, size, pods) for size in sizes for seed in drawn for entry in entered]
     rows = {} if known is None else _known(known, jobs, origin)

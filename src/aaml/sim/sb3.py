@@ -23,7 +23,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecEnv
 
-from aaml.errors import UserError
+from aaml.errors import OtherSizeError, UserError
 from aaml.policies.heuristics import ScorePolicy
 from aaml.scheduling.observation import Context
 from aaml.sim.env import pack
@@ -115,7 +115,7 @@ def sb3_policy(model: BaseAlgorithm | BasePolicy, name: str = "") -> ScorePolicy
         own = replace(seen, nodes=seen.nodes[workers], pairs=seen.pairs[workers], mask=seen.mask[workers])
         packed = pack(mode, own)  # type: ignore[arg-type]
         if workers.sum() != size or (mode == "flat" and packed.shape != seen_space.shape):
-            raise UserError(
+            raise OtherSizeError(
                 f"policy {name}: was trained on clusters of {size} nodes ({seen_space.shape} numbers), and this one "
                 f"has {workers.sum()}"
             )

@@ -24,6 +24,7 @@ from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
 from aaml.learning.linear import save_linear
 from aaml.learning.qtable import QTableAgent
+from aaml.live.run import SchedulerRun
 from aaml.policies.heuristics.linear import LinearPolicy
 from aaml.policies.registry import make_reward
 from aaml.sim.tasks import find_task
@@ -361,7 +362,7 @@ def test_what_is_no_policy_is_told_in_a_line() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("def mine(context):\n    return [0.0] * 2\n", r"the score has shape \(2,\), expected \(10,\)"),
+        ("def mine(context):\n    return [0.0] * 2\n", r"the score has shape \(2,\), expected \(3,\)"),
         ("def mine(context):\n    seen = context.stat\n", r"line 2: AttributeError: 'Context' object has no .*'stat'"),
         ("def mine(state, pod):\n    return 0\n", r"mine\(\) missing 1 required positional argument: 'pod'"),
         ("class mine:\n    def act(self, context):\n        return nothing\n", "line 3: NameError: name 'nothing'"),
@@ -373,6 +374,48 @@ def test_a_policy_of_ones_own_is_tried_before_an_evaluation(tmp_path: Path, monk
     monkeypatch.setattr(evaluation, "open_pool", None)  # nothing is evaluated
     with pytest.raises(UserError, match=rf"^policy .*mine.*{words}"):
         small(["random", f"{tmp_path}/mine.py:mine"])
+
+
+OF_TEN = "import numpy as np\n\ndef mine(context):\n    return np.zeros(10) + context.state.capacity\n"
+
+
+def test_a_policy_for_another_number_of_nodes_is_told_before_an_evaluation(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "mine.py").write_text(OF_TEN)
+    monkeypatch.setattr(evaluation, "open_pool", None)  # nothing is evaluated
+    with pytest.raises(UserError, match=r"^policy .*mine: line 4: ValueError: .*\(10,\) \(12,\)"):
+        evaluation.evaluate([f"{tmp_path}/mine.py:mine"], "balance", nodes=[12, 10])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "'mine' is not accepted; expected a name that the file defines"),
+        ("def mine(context):\n    return [0.0] * 2\n", "the score has shape (2,), expected (10,)"),
+        ("def mine(context):\n    return open('weights.npz')\n", "line 2: FileNotFoundError: "),
+        ("def mine(context):\n    return context.stat\n", "line 2: AttributeError: 'Context' object has no"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("flag", ["policy", "fallback"])
+def test_a_policy_of_ones_own_is_tried_before_a_scheduler_connects(
+    flag: str, text: str, words: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.setattr(SchedulerRun, "run", None)  # nothing connects
+    assert run("schedule", ["policy", f"--{flag}", f"{tmp_path}/mine.py:mine"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_policy_for_another_number_of_nodes_than_it_is_tried_on_may_schedule(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    """The number of the cluster's nodes is known once it is connected to."""
+    (tmp_path / "mine.py").write_text(OF_TEN.replace("10", "12"))
+    monkeypatch.setattr(SchedulerRun, "run", lambda _: None)
+    argv = ["policy", "--policy", f"{tmp_path}/mine.py:mine"]
+    assert run("schedule", argv) == 0
+    assert caplog.messages[0].startswith(f"on 10 nodes, where it was tried: policy {tmp_path}/mine.py:mine: line 4")
+    assert run("schedule", [*argv, "--cluster=sim", "--sim-nodes=11"]) == 2
 
 
 def test_a_policy_prints_as_what_it_is() -> None:
