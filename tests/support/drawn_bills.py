@@ -289,8 +289,9 @@ def _commitments(chance: Chance, catalogue: Catalogue) -> Commitments | None:
         savings_plans=tuple(each for each in kept if isinstance(each, SavingsPlan)),
         reservations=tuple(each for each in kept if isinstance(each, Reservation)),
     )
-    listed = [each.of(("on-demand",)) for each in catalogue.types]
-    return None if zoned(found, catalogue.types) or zoned(found, listed) else found  # compiled episodes refuse these
+    sold = [[each.of(kinds) for each in catalogue.types] for kinds in (("on-demand",), ("on-demand", "spot"))]
+    is_zoned = any(zoned(found, types) for types in (catalogue.types, *sold))
+    return None if is_zoned else found  # compiled episodes refuse these
 
 
 def _budgets(chance: Chance) -> tuple[PodBudget, ...]:

@@ -51,7 +51,8 @@ class Karpenter:
     first_look_s: float = 0.0
     nominated_s: dict[str, float] = field(default_factory=dict)
     """By node: until when it is kept for pods."""
-    _again_s: dict[str, float] = field(default_factory=dict)  # by pod or node: when it asks for a batch again
+    # by pod or node: when it asks for a batch again
+    _again_s: dict[tuple[str, float], float] = field(default_factory=dict)
     _asked: frozenset[str] = frozenset()  # which of them did in the batch that is open
     _planned: tuple[str, ...] = ()
     _used: tuple[str, ...] = ()  # nodes that the pods of the plan were moved to when it was made
@@ -114,12 +115,15 @@ class Karpenter:
 
     def _collect(self, seen: Observed) -> None:
         """Open or extend the batch for each unschedulable pod and tainted node."""
-        at, asking = self._at, [*seen.waiting, *(name for name, node in seen.nodes.items() if node.deleting)]
-        times_s = np.array([self._again_s.get(who, -inf) for who in asking])
+        at, tainted = self._at, [name for name, node in seen.nodes.items() if node.deleting]
+        asking = [*seen.waiting, *tainted]
+        each_pod = [(uid, each.pod.created_s) for uid, each in seen.waiting.items()]  # an evicted pod's next is another
+        known = [*each_pod, *((name, 0.0) for name in tainted)]
+        times_s = np.array([self._again_s.get(who, -inf) for who in known])
         batches = np.array([at["batch"] * (who in self._asked) for who in asking], np.int32)
         at["noted"], at["again_s"] = len(seen.waiting), inf
         rules.collect(at, times_s, batches)
-        self._again_s = dict(zip(asking, times_s.tolist(), strict=True))
+        self._again_s = dict(zip(known, times_s.tolist(), strict=True))
         self._asked |= {who for who, batch in zip(asking, batches.tolist(), strict=True) if batch == at["batch"]}
 
     def _remember(self, own: Seen, names: list[str]) -> None:

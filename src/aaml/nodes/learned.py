@@ -48,7 +48,8 @@ class LearnedNodes:
     replaced: tuple[str, ...] = ()
     """The nodes that go once what was provisioned in their place is ready."""
     commitments: Commitments = NOTHING_COMMITTED
-    _again_s: dict[str, float] = field(default_factory=dict)  # by pod that waits: when it asks for a node again
+    # by pod that waits: when it asks for a node again
+    _again_s: dict[tuple[str, float], float] = field(default_factory=dict)
     _at: np.void = field(init=False, repr=False)
     _terms: np.void = field(init=False, repr=False)
     _sold: Sold = field(init=False, repr=False)
@@ -159,9 +160,12 @@ class LearnedNodes:
         pods, times = np.zeros((len(POD), waits), np.int32), np.zeros((len(POD_TIME), waits))
         pods[POD.waiting] = np.arange(waits)
         times[POD_TIME.noted_s] = [each.since_s for each in seen.waiting.values()]
-        times[POD_TIME.again_s] = [self._again_s.get(uid, -inf) for uid in seen.waiting]
+        known = [
+            (uid, each.pod.created_s) for uid, each in seen.waiting.items()
+        ]  # the next of an evicted pod is another
+        times[POD_TIME.again_s] = [self._again_s.get(each, -inf) for each in known]
         self._at["noted"] = waits
         ready = sum(node.initialized_s is not None for node in seen.nodes.values())
         due = rules.collect(self._at, self._terms, ready, pods, times)
-        self._again_s = dict(zip(seen.waiting, times[POD_TIME.again_s].tolist(), strict=True))
+        self._again_s = dict(zip(known, times[POD_TIME.again_s].tolist(), strict=True))
         return bool(due)

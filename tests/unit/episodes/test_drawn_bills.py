@@ -23,7 +23,9 @@ from aaml.sim.tasks import find_task
 from support.bills import Rows, by_chance, fullest, not_always_where_it_fits, play
 from support.drawn_bills import drawn_bill, drawn_looks, drawn_nodes, drawn_scores
 
-DRAWN = int(os.environ.get("AAML_DRAWN_BILLS", "8"))
+# 23: pods that stopped were protected by budgets; 5169: a pod made again at once asked for a node late
+TOLD_DEFECTS, FEW = (23, 5169), 6
+DRAWN = int(os.environ.get("AAML_DRAWN_BILLS", "0"))
 SEED = int(os.environ.get("AAML_DRAWN_BILLS_SEED", "0"))
 CHOOSE = by_chance, fullest, not_always_where_it_fits
 FORMULAS = (
@@ -31,7 +33,7 @@ FORMULAS = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=range(SEED, SEED + DRAWN))
+@pytest.fixture(params=range(SEED, SEED + DRAWN) if DRAWN else (*TOLD_DEFECTS, *range(FEW)))
 def seed(request):
     print(f"again: AAML_DRAWN_BILLS=1 AAML_DRAWN_BILLS_SEED={request.param} python -m pytest -n0 {__file__}")
     return request.param
