@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba.core import caching
+from numba.core import caching, event
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
@@ -47,6 +47,8 @@ _HOW = ("kernels.py", "kernel_compiler.py")  # files that say how kernels are co
 _VERSIONS = 8  # of a kernel stay in the user's cache
 _LOCKS = "compiling"  # a file, each byte of which stands for a kernel and the types that it is compiled for
 _LOOK_S = 0.05
+WAITS = "aaml:waits"
+"""The event of this process waiting for another one that compiles."""
 _PATIENCE_S = 300.0  # with a process that compiles; then it may be one that was stopped
 
 
@@ -179,6 +181,7 @@ def _lock(descriptor: int, place: int) -> bool:
         except OSError as error:
             if error.errno not in {errno.EACCES, errno.EAGAIN} or time.monotonic() > until_s:
                 return False
+            event.start_event(WAITS)
             time.sleep(_LOOK_S)
         else:
             return True

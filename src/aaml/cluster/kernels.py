@@ -35,7 +35,7 @@ from numba.core.errors import TypingError
 from numba.core.types import unliteral
 from numba.extending import intrinsic, models, overload, register_model
 
-from aaml.cluster.kernel_cache import ALTERNATIVES, keep
+from aaml.cluster.kernel_cache import ALTERNATIVES, WAITS, keep
 from aaml.cluster.kernel_compiler import KernelCompiler
 
 _POINTER = ir.IntType(8).as_pointer()
@@ -260,7 +260,7 @@ class _Announcer(event.Listener):
         self._told = multiprocessing.current_process().name not in {"MainProcess", _FIRST_WORKER}
 
     def on_start(self, event: Any) -> None:  # noqa: ARG002  # numba calls it by this name
-        """See a kernel begin to compile; those that it calls begin inside it."""
+        """See a kernel begin to compile, those that it calls inside it, or this process wait for one that compiles."""
         now = time.monotonic()
         if self._since is None:
             self._since = now
@@ -274,4 +274,6 @@ class _Announcer(event.Listener):
         """See it done."""
 
 
-event.register("numba:compile", _Announcer())
+_announcer = _Announcer()
+for _kind in ("numba:compile", WAITS):
+    event.register(_kind, _announcer)
