@@ -45,7 +45,7 @@ def test_every_process_runs_and_listens_on_loopback_only(kwok):
 
 def test_server_reports_the_pinned_version(kwok):
     version = json.loads(kwok.api().request("GET", "/version"))
-    assert (version["gitVersion"], version["major"], version["minor"]) == ("v1.36.1", "1", "36")
+    assert (version["gitVersion"], version["major"], version["minor"]) == ("v1.37.2", "1", "37")
 
 
 def test_nodes_are_the_platforms_nodes(kwok):

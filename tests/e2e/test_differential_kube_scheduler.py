@@ -3,7 +3,8 @@
 `AAML_DIFFERENTIAL_EPISODES` sets how many clusters are drawn (40 by default, 1,000 decisions),
 `AAML_DIFFERENTIAL_STRANGE` how many of strange nodes and pods (3, about 240 objects), `AAML_DIFFERENTIAL_VOLUMES` how
 many whose pods have claims (3; kube-scheduler looks once a second whether a volume is bound), and
-`AAML_DIFFERENTIAL_SEED` the first one's seed; `make differential` runs many. A mismatch names the seed of its cluster.
+`AAML_DIFFERENTIAL_SEED` the first one's seed; `make differential` runs many, and some against the older releases of
+Kubernetes that `AAML_DIFFERENTIAL_RELEASES` names. A mismatch names the seed of its cluster.
 """
 
 import os
@@ -23,6 +24,8 @@ EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_EPISODES", "40"))
 FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
 STRANGE_EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_STRANGE", "3"))
 VOLUME_EPISODES = int(os.environ.get("AAML_DIFFERENTIAL_VOLUMES", "3"))
+RELEASES = os.environ.get("AAML_DIFFERENTIAL_RELEASES", "").split()
+RELEASE_EPISODES = 8
 PODS_PER_EPISODE = 25
 STRANGE_PODS = 60
 VOLUME_PODS = 10
@@ -54,17 +57,28 @@ def report(what, tally, capsys):
 
 @pytest.mark.timeout(60 + 10 * EPISODES)
 def test_filters_and_scores_are_those_of_kube_scheduler(bench, capsys):
+    decide(bench, EPISODES, "filters and scores", capsys)
+
+
+@pytest.mark.timeout(1200)  # with the first build of its programs
+@pytest.mark.parametrize("release", RELEASES)
+def test_filters_and_scores_are_those_of_older_releases(release, tmp_path, capsys):
+    with RealScheduler(f"older-{os.getpid()}", tmp_path, kubernetes=release) as real:
+        decide(Bench(real), RELEASE_EPISODES, f"Kubernetes {release}", capsys)
+
+
+def decide(bench, episodes, what, capsys):
     tally = Tally()
-    for seed in range(FIRST_SEED, FIRST_SEED + EPISODES):
+    for seed in range(FIRST_SEED, FIRST_SEED + episodes):
         cases = Cases(seed)
         nodes = cases.nodes()
         demanding = cases.rng.choice([0.05, 0.15, 0.25, 0.35])
         state = bench.reset(cases, nodes, cases.placed(nodes, cases.rng.randint(0, 20)))
         for _ in range(PODS_PER_EPISODE):
             compare_decision(bench, state, cases.pod(demanding=demanding), tally, seed)
-    report("filters and scores", tally, capsys)
-    assert tally.counts["feasible nodes"] == EPISODES * PODS_PER_EPISODE
-    assert tally.counts["total score"] > EPISODES  # the draw must leave choices, or nothing was scored
+    report(what, tally, capsys)
+    assert tally.counts["feasible nodes"] == episodes * PODS_PER_EPISODE
+    assert tally.counts["total score"] > episodes  # the draw must leave choices, or nothing was scored
 
 
 @pytest.mark.timeout(60 + 30 * STRANGE_EPISODES)

@@ -15,25 +15,25 @@ from aaml.perf.session import Session, jobs
 OURS = "least-allocated"
 GNN = str(Path(__file__).parents[2] / "models/GNN_Model_gnn_balance_s0.pth")
 PREEMPTION = "PreemptionBasic/5Nodes_AsyncAPICallsEnabled"
-DELETED = "SchedulingDeletedPodsWithFinalizers/10Node_100DeletingPods_QueueingHintsEnabled"
+DELETED = "SchedulingDeletedPodsWithFinalizers/10Node_100DeletingPods"
 # Workload: pods bound, pending and preempted, worked out from the benchmark's files by hand.
 EXPECTED = {
     PREEMPTION: (25, 0, 15),  # each of 5 pods of 3 CPU takes the room of 3 others
     "PreemptionAsync/5Nodes_AsyncAPICallsEnabled": (25, 0, 0),  # those that are churned in left out
     "Unschedulable/5Nodes/1Init/10Pods_AsyncAPICallsEnabled": (11, 0, 0),
-    "SchedulingWithMixedChurn/10Nodes_QueueingHintsEnabled": (100, 0, 0),
-    "SchedulingWhileGated/1Node_10GatedPods_QueueingHintsEnabled": (20, 10, 0),
+    "SchedulingWithMixedChurn/10Nodes": (100, 0, 0),
+    "SchedulingWhileGated/1Node_10GatedPods": (20, 10, 0),
     DELETED: (10, 0, 0),  # and those of 10 others that are bound before they are told to go
-    "MixedSchedulingBasePod/5Nodes_QueueingHintsEnabled": (20, 0, 0),
-    "SchedulingRequiredPodAntiAffinityWithNSSelector/10Nodes_QueueingHintsEnabled": (10, 0, 0),
-    "SchedulingCSIPVs/5Nodes_QueueingHintsEnabled": (15, 0, 0),
+    "MixedSchedulingBasePod/5Nodes": (20, 0, 0),
+    "SchedulingRequiredPodAntiAffinityWithNSSelector/10Nodes": (10, 0, 0),
+    "SchedulingCSIPVs/5Nodes": (15, 0, 0),
     "EventHandlingPodDelete/2Nodes_20Pods": (140, 0, 0),  # 2 x 15 that block, 20 of four kinds and 15 of two
 }
 BY_GNN = [
     "Unschedulable/5Nodes/1Init/10Pods_AsyncAPICallsEnabled",
-    "MixedSchedulingBasePod/5Nodes_QueueingHintsEnabled",
-    "SchedulingRequiredPodAntiAffinityWithNSSelector/10Nodes_QueueingHintsEnabled",
-    "SchedulingCSIPVs/5Nodes_QueueingHintsEnabled",
+    "MixedSchedulingBasePod/5Nodes",
+    "SchedulingRequiredPodAntiAffinityWithNSSelector/10Nodes",
+    "SchedulingCSIPVs/5Nodes",
 ]
 
 

@@ -29,4 +29,4 @@ MISTAKES = {
     "extenders: [{urlPrefix: 'http://127.0.0.1:1', prioritizeVerb: p}]": r"extenders\[0\].weight: 0",
     "podInitialBackoffSeconds: 20": "podMaxBackoffSeconds: 10",
 }
-"""Files that kube-scheduler 1.36 does not start with, and what AAML says of each."""
+"""Files that kube-scheduler 1.37 does not start with, and what AAML says of each."""

@@ -55,6 +55,8 @@ class Verdict:
 class RealScheduler:
     """The cluster and its scheduler: with profiles of a KubeSchedulerConfiguration, or a plugin. A context manager.
 
+    `kubernetes` is the release, the newest where it is empty.
+
     Without `extender` nobody tells which nodes passed the filters: a plugin may then hand kube-scheduler the best ones.
     """
 
@@ -66,7 +68,9 @@ class RealScheduler:
         plugin: PluginModule | None = None,
         *,
         extender: bool = True,
+        kubernetes: str = "",
     ) -> None:
+        self._kubernetes = kubernetes
         self.cluster, self._plugin, self.sees = KwokCluster(name), plugin, extender
         self._directory, self._profiles = directory, list(profiles)
         self._passed: dict[str, frozenset[str]] = {}
@@ -77,7 +81,8 @@ class RealScheduler:
     def __enter__(self) -> Self:
         # Nobody is there to take the finalizers off that protect claims and volumes in use.
         admission = {"kube-apiserver": {"disable-admission-plugins": "StorageObjectInUseProtection"}}
-        options = ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments=admission)
+        options = ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments=admission,
+                                 kubernetes=self._kubernetes)  # fmt: skip
         self.cluster.up(options, progress=False)
         try:
             for component in ("kwok-controller", "kube-controller-manager"):
@@ -185,7 +190,7 @@ class RealScheduler:
             "clientConnection": {"kubeconfig": str(self.cluster.kubeconfig), "qps": 5000, "burst": 10000},
         }
         path = self._directory / "scheduler.yaml"
-        line = [str(programs_dir() / "kube-scheduler"), f"--config={path}", "--secure-port=0"]
+        line = [str(programs_dir(self._kubernetes) / "kube-scheduler"), f"--config={path}", "--secure-port=0"]
         if self._plugin is not None:
             self.port = free_port()
             line = command(self._plugin, path, port=self.port)

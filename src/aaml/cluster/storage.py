@@ -50,11 +50,15 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class StorageCapacity:
-    """What a driver can still make for a class and the `nodes` that reach it; `largest_bytes` None: it does not say."""
+    """What a driver can still make for a class and the `nodes` that reach it.
+
+    `largest_bytes` is the largest volume, None where it does not say; `whole_bytes` is all of them together.
+    """
 
     storage_class: str
     largest_bytes: int | None
     nodes: LabelSelector | None
+    whole_bytes: int = 0
 
 
 class Storage:

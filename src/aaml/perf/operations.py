@@ -40,6 +40,7 @@ class CreateNodes(Operation, frozen=True, tag="createNodes"):
     count: int = 0
     count_param: str = ""
     node_template_path: str | None = None
+    template_params: dict[str, Any] = {}
     node_allocatable_strategy: NodeAllocatable | None = None
     label_node_prepare_strategy: LabelValues | None = None
 
@@ -54,12 +55,20 @@ class CreateNamespaces(Operation, frozen=True, tag="createNamespaces"):
 
 
 class CreatePods(Operation, frozen=True, tag="createPods"):
-    """Create pods and, by default, wait until as many in their namespace are bound."""
+    """Create pods and, by default, wait until as many in their namespace are bound.
+
+    Each `signature_batch_size` of them have a label of their own, by which kube-scheduler batches pods.
+    """
 
     count: int = 0
     count_param: str = ""
+    count_multiplier: int = 1
+    count_multiplier_param: str = ""
     namespace: str | None = None
     pod_template_path: str | None = None
+    template_params: dict[str, Any] = {}
+    signature_batch_size: int = 1
+    signature_batch_size_param: str = ""
     persistent_volume_template_path: str | None = None
     persistent_volume_claim_template_path: str | None = None
     collect_metrics: bool = False
@@ -79,10 +88,21 @@ class CreatePodSets(Operation, frozen=True, tag="createPodSets"):
     count_param: str = ""
 
 
+class CreatePodGroups(Operation, frozen=True, tag="createPodGroups"):
+    """Create groups of pods."""
+
+    template_path: str
+    template_params: dict[str, Any] = {}
+    namespace: str = ""
+    count: int = 1
+    count_param: str = ""
+
+
 class CreateAny(Operation, frozen=True, tag="createAny"):
     """Create objects of any kind."""
 
     template_path: str
+    template_params: dict[str, Any] = {}
     namespace: str = ""
     count: int = 1
     count_param: str = ""
@@ -155,7 +175,8 @@ class AllocResourceClaims(Operation, frozen=True, tag="allocResourceClaims"):
 
 AnyOperation = (
     CreateNodes | CreateNamespaces | CreatePods | CreatePodSets | CreateAny | UpdateAny | DeletePods | ChurnObjects
-    | Barrier | StartCollectingMetrics | StopCollectingMetrics | CreateResourceDriver | AllocResourceClaims
+    | CreatePodGroups | Barrier | StartCollectingMetrics | StopCollectingMetrics | CreateResourceDriver
+    | AllocResourceClaims
 )  # fmt: skip
 _Op = TypeVar("_Op", bound=Operation)
 
@@ -168,10 +189,20 @@ def with_parameters(operation: _Op, parameters: Mapping[str, Any]) -> _Op:
         if isinstance(value, Operation):
             values[name] = with_parameters(value, parameters)
         elif name.endswith(_PARAM) and value:
+            if (
+                isinstance(operation, CreatePods)
+                and _is_steady(operation, parameters)
+                and value == operation.count_param
+            ):
+                continue  # it creates pods for some time, however many
             if value.removeprefix("$") not in parameters:
                 raise UserError(f"{value}: the workload does not say it; it says {', '.join(parameters)}")
             values[name.removesuffix(_PARAM)] = parameters[value.removeprefix("$")]
     return msgspec.structs.replace(operation, **values)
+
+
+def _is_steady(operation: CreatePods, parameters: Mapping[str, Any]) -> bool:
+    return operation.steady_state or bool(parameters.get(operation.steady_state_param.removeprefix("$")))
 
 
 def unrolled(operations: "list[AnyOperation]", parameters: Mapping[str, Any]) -> Iterator[AnyOperation]:

@@ -165,6 +165,10 @@ class ScenarioPlayer:
                 read_object(folder / step.pod_template_path, number, step.count) if step.pod_template_path else None
             )
             pod = pod_of(template)
+            if step.pod_template_path:
+                pod["metadata"].setdefault("labels", {})["signature"] = (
+                    f"signature-label-{number // step.signature_batch_size}"
+                )
             if step.persistent_volume_template_path and step.persistent_volume_claim_template_path:
                 claim, volume = claim_and_volume(
                     read_object(folder / step.persistent_volume_claim_template_path),

@@ -20,12 +20,13 @@ from aaml.perf.operations import (
     AnyOperation,
     CreateAny,
     CreateNodes,
+    CreatePodGroups,
     CreatePods,
     CreateResourceDriver,
     UpdateAny,
     unrolled,
 )
-from aaml.perf.templates import read_object
+from aaml.perf.templates import api_version
 
 SMALL = "integration-test"
 """The label of workloads of 1 to 10 nodes, by which Kubernetes tests that its scheduler works at all."""
@@ -158,13 +159,18 @@ def _with_default(step: AnyOperation, template: str | None) -> AnyOperation:
 def _refused(steps: Iterable[AnyOperation], folder: Path) -> str:
     for step in steps:
         if isinstance(step, CreateResourceDriver | AllocResourceClaims) or (
-            isinstance(step, CreateAny | UpdateAny)
-            and str(read_object(folder / step.template_path).get("apiVersion", "")).startswith(_DEVICES)
+            isinstance(step, CreateAny | UpdateAny) and api_version(folder / step.template_path).startswith(_DEVICES)
         ):
             return "dynamic resources (DRA)"
     return ""
 
 
 def _unplayed(steps: Iterable[AnyOperation]) -> str:
-    alone = any(isinstance(step, AllocResourceClaims) for step in steps)
-    return "claims that get devices without a pod" if alone else ""
+    for step in steps:
+        if isinstance(step, AllocResourceClaims):
+            return "claims that get devices without a pod"
+        if isinstance(step, CreatePodGroups) or (isinstance(step, CreatePods) and step.count_multiplier != 1):
+            return "groups of pods"
+        if getattr(step, "template_params", None):
+            return "templates with parameters of their own"
+    return ""

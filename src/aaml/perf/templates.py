@@ -13,6 +13,7 @@ from aaml.errors import UserError
 
 Manifest = dict[str, Any]
 _ACTION = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+_VERSION = re.compile(r"""\bapiVersion["']?:\s*["']?([^\s,"'}]+)""")
 _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "AddInt": lambda a, b: a + b,
     "SubtractInt": lambda a, b: a - b,
@@ -28,6 +29,12 @@ def read_object(path: Path, index: int = 0, count: int = 1) -> Manifest:
     if "{{" not in text:
         return copy.deepcopy(_parsed(path))
     return _as_go_reads(_yaml(path, render(text, index, count)))
+
+
+def api_version(path: Path) -> str:
+    """Return the version of the API that a template's object is of, "" where it says none."""
+    found = _VERSION.search(_text(path))
+    return found[1] if found else ""
 
 
 def render(text: str, index: int, count: int) -> str:

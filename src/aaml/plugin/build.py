@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 from aaml.folders import cache_dir, private_dir
-from aaml.kube.provision.binaries import compile_program, linker_flags, minimum_go, versions
+from aaml.kube.provision.binaries import compile_program, kubernetes_flags, minimum_go
 from aaml.kube.provision.paths import exclusive
 from aaml.kube.provision.toolchain import find_go
 from aaml.plugin.cache import prune, used
 from aaml.plugin.module import PluginModule
 
 PROGRAM = "kube-scheduler"
-_RECIPE = "kubernetes"
 
 
 def program_path(module: PluginModule) -> Path:
@@ -21,9 +20,10 @@ def program_path(module: PluginModule) -> Path:
 
     The place depends on everything that the program is made of, its weights included.
     """
-    key = f"{sys.platform} {platform.machine()} {linker_flags(_RECIPE)} {module.digest()}"
+    kubernetes = module.kubernetes
+    key = f"{sys.platform} {platform.machine()} {kubernetes_flags(kubernetes)} {module.digest()}"
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    return cache_dir() / "plugin" / f"kubernetes-{versions().kubernetes}_{digest}" / PROGRAM
+    return cache_dir() / "plugin" / f"kubernetes-{kubernetes}_{digest}" / PROGRAM
 
 
 def build(module: PluginModule, *, progress: bool = True) -> Path:
@@ -40,6 +40,7 @@ def build(module: PluginModule, *, progress: bool = True) -> Path:
         if not target.is_file():
             go = find_go(minimum_go())
             private_dir(target.parent)
-            compile_program(go, module.folder, ".", linker_flags(_RECIPE), target, progress=progress)
+            flags = kubernetes_flags(module.kubernetes)
+            compile_program(go, module.folder, ".", flags, target, progress=progress)
             prune(list(target.parent.parent.glob("kubernetes-*_*/")))
     return target

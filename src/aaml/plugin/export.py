@@ -18,13 +18,13 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import is_model, load_policy
 from aaml.evaluation.zoo import model_file, with_critic
 from aaml.files import write_bytes, write_json
-from aaml.kube.provision.binaries import linker_flags, minimum_go, versions
+from aaml.kube.provision.binaries import kubernetes_flags, minimum_go, release, releases
 from aaml.learning.config import LIVE
 from aaml.outputs import LOCK, output_folder
 from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
 from aaml.plugin.module import CONFIGURATION, WEIGHTS, PluginModule, is_module
 from aaml.plugin.profile import is_profile, profile_of
-from aaml.plugin.source import EMBEDDED, source_files
+from aaml.plugin.source import EMBEDDED, older_releases, source_files
 from aaml.plugin.weights import is_weights, write_profile, write_weights
 from aaml.yaml_text import yaml_text
 
@@ -57,11 +57,17 @@ class ExportOptions:
 
 
 def check_kubernetes(version: str) -> str:
-    """Return the version that is built and tested. Raises `UserError` for any other version."""
-    pinned = versions().kubernetes
-    if version.removeprefix("v") not in {"", pinned}:
-        raise bad_value("kubernetes", version, f"{pinned}, which is the version that is built and tested")
-    return pinned
+    """Return the version of Kubernetes that is meant. Raises `UserError` for one that a plugin cannot be for."""
+    newest, *before = releases()
+    known = [newest, *(each for each in before if _minor(each) in older_releases())]
+    found = release(version) if version.removeprefix("v") in {*releases(), *map(_minor, releases()), ""} else version
+    if found not in known:
+        raise bad_value("kubernetes", version, f"one of {', '.join(known)}, for which it is built and tested")
+    return found
+
+
+def _minor(version: str) -> str:
+    return version.rpartition(".")[0]
 
 
 def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
@@ -120,11 +126,14 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
     profile = _profile(spec, options.profile)
     agent = _agent(spec) if profile.learn else ""
     module = PluginModule(out.absolute())
-    files: dict[str, bytes] = {str(path): content for path, content in source_files().items()}
+    files: dict[str, bytes] = {
+        str(path): content
+        for path, content in source_files("" if kubernetes == release() else _minor(kubernetes)).items()
+    }
     values = {
         "kubernetes": kubernetes,
         "go": "{}.{}".format(*minimum_go()),
-        "flags": linker_flags("kubernetes"),
+        "flags": kubernetes_flags(kubernetes),
         "image": options.image or f"aaml-kube-scheduler:{kubernetes}",
         "source": spec,
         "scheduler_name": profile.scheduler_name,

@@ -1,13 +1,15 @@
 """A plugin's folder: the Go module that `aaml export` writes, and a scheduler's name that stands for one."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.plugin.source import EMBEDDED
 
 CONFIGURATION, WEIGHTS = "kube-scheduler-configuration.yaml", "weights.json"
+_PINNED = re.compile(r"^\s*(?:require )?k8s\.io/kubernetes v(\d+\.\d+\.\d+)", re.MULTILINE)
 PREFIX = "plugin:"
 """The prefix of a model's name in `--scheduler`: the model as a plugin, not as a scheduler of its own."""
 
@@ -32,6 +34,17 @@ class PluginModule:
     def embedded(self) -> Path:
         """The policy that is compiled in, which decides where there is no such file."""
         return self.folder / EMBEDDED
+
+    @property
+    def kubernetes(self) -> str:
+        """The version of Kubernetes that it is pinned to. Raises `UserError` where its go.mod names none."""
+        file = self.folder / "go.mod"
+        pinned = re.search(
+            r"^\s*(?:require )?k8s\.io/kubernetes v(\d+\.\d+\.\d+)", file.read_text("utf-8"), re.MULTILINE
+        )
+        if pinned is None:
+            raise UserError(f"{file}: no requirement of k8s.io/kubernetes")
+        return pinned[1]
 
     def compiled(self) -> list[Path]:
         """Return the files that the program is made of, in a stable order."""

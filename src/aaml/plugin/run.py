@@ -13,7 +13,7 @@ from aaml.folders import cache_dir, private_dir
 from aaml.plugin.build import build
 from aaml.plugin.cache import prune, used
 from aaml.plugin.configuration import DEFAULT, arguments, read
-from aaml.plugin.export import export
+from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.module import PREFIX, PluginModule, module_at
 from aaml.yaml_text import yaml_text
 
@@ -34,11 +34,11 @@ def fetch(port: int, path: str) -> str:
         return str(reply.read().decode())
 
 
-def plugin_of(scheduler: str) -> PluginModule:
+def plugin_of(scheduler: str, kubernetes: str = "") -> PluginModule:
     """Return the plugin that a scheduler's name stands for: a folder, or a model (with `plugin:` before it or not).
 
-    A model is exported into the cache, once. Raises `UserError` for what is neither, and for a policy that cannot be a
-    plugin.
+    A model is exported into the cache, once, for this version of Kubernetes (`aaml.plugin.export`). Raises `UserError`
+    for what is neither, and for a policy that cannot be a plugin.
     """
     spec = scheduler.removeprefix(PREFIX)
     folder = Path(spec)
@@ -46,7 +46,7 @@ def plugin_of(scheduler: str) -> PluginModule:
         return module_at(folder)
     exported = private_dir(cache_dir() / "plugin" / "exported")
     with tempfile.TemporaryDirectory(dir=exported) as aside:
-        module = export(spec, Path(aside) / "plugin")
+        module = export(spec, Path(aside) / "plugin", ExportOptions(kubernetes=kubernetes))
         target = exported / module.digest()[:_DIGITS]
         if not target.exists() or PluginModule(target).digest() != module.digest():
             shutil.rmtree(target, ignore_errors=True)

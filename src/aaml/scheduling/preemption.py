@@ -1,6 +1,6 @@
 """Preemption: where less important pods make room for one that fits nowhere, and which of them have to leave.
 
-The choices are those of the plugin DefaultPreemption of kube-scheduler 1.36, see
+The choices are those of the plugin DefaultPreemption of kube-scheduler 1.37, see
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/. Only pods of one node are victims, so
 a constraint over pods of other nodes is never met by it. Nothing is changed here: whoever asks deletes the victims
 (gracefully, by the API) and nominates the pod to the node.
@@ -45,10 +45,7 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionAttempt:
-    """What came of an attempt to make room.
-
-    Where there is no `preemption`, `message` says why, for the FailedScheduling event.
-    """
+    """What came of an attempt to make room; `message` says it for the FailedScheduling event."""
 
     preemption: Preemption | None
     message: str = ""
@@ -101,7 +98,9 @@ def attempt(
     if not candidates:
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
         return PreemptionAttempt(None, f"0/{len(state)} nodes are available: {listed}.")
-    return PreemptionAttempt(min(candidates, key=_harm))
+    best = min(candidates, key=_harm)
+    where = f"found a potential placement for pod on node {best.node_name}, preempting {len(best.victims)} victims"
+    return PreemptionAttempt(best, where)
 
 
 def nominee(state: ClusterState, pod: Pod) -> Pod:

@@ -11,6 +11,7 @@ from aaml.cluster.filters.volume_binding import VolumePlan, plan_volumes
 from aaml.cluster.objects import LabelSelector, NodeSelectorTerm, Pod, Requirement, UnboundClaim, VolumeNeeds
 from aaml.cluster.state import ClusterState
 from aaml.cluster.storage import StorageCapacity, StorageClass, Volume
+from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig, plugin_scores
 from aaml.sim.cluster import SimCluster
 from support import make
 
@@ -20,6 +21,7 @@ NO_MATCH = "node(s) didn't find available persistent volumes to bind"
 NO_SPACE = "node(s) did not have enough free storage"
 LOCAL = StorageClass("local")
 CLOUD = StorageClass("cloud", "csi.cloud")
+DEFAULT = KubeSchedulerConfig()
 
 
 def on(*nodes: str) -> tuple[NodeSelectorTerm, ...]:
@@ -163,6 +165,26 @@ def test_a_driver_that_tells_its_capacity_is_asked_for_it():
     assert fits(state, pod(claim(gi=8, kind="cloud"))) == "abc"
     # Each claim is asked for by itself, as kube-scheduler does.
     assert fits(state, pod(claim("one", 15, "cloud"), claim("two", 15, "cloud"))) == "c"
+
+
+def test_the_score_is_what_is_left_of_the_storage_that_the_claims_get_in_the_mean_of_its_classes():
+    """By the default line, 100 where nothing is in use and 0 where all is; per cent are rounded down."""
+    state = cluster(volume("a10", 10, nodes=on("a")), volume("b40", 40, nodes=on("b")))
+    z2 = LabelSelector((Requirement("topology.kubernetes.io/zone", "In", ("z2",)),))
+    state.storage.capacities["two"] = StorageCapacity("cloud", 20 * GI, z2, 64 * GI)
+    state.storage.tracked.add("csi.cloud")
+
+    def scores(*claims: UnboundClaim, config: KubeSchedulerConfig = DEFAULT) -> list[int]:
+        wants = pod(*claims)
+        return plugin_scores(state, wants, feasible(state, wants).mask, config)["VolumeBinding"].tolist()
+
+    assert scores(claim(gi=5))[:2] == [50, 88]  # of 10, and 12 per cent of 40
+    assert scores(claim(gi=20, kind="cloud"))[2] == 69  # of 64, whatever the largest is
+    assert scores(claim("one", 20, "cloud"), claim("two", 20, "cloud"))[2] == 38  # together 62 per cent
+    most = KubeSchedulerConfig(storage_shape=((0, 0), (100, 10)))
+    assert scores(claim(gi=5), config=most)[:2] == [50, 12]
+    older = KubeSchedulerConfig(weights={**DEFAULT_WEIGHTS, "VolumeBinding": 0})
+    assert "VolumeBinding" not in plugin_scores(state, pod(claim()), feasible(state, pod(claim())).mask, older)
 
 
 def test_a_claim_whose_volume_is_being_made_keeps_its_pod_on_that_node():

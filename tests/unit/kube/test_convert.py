@@ -400,7 +400,7 @@ class TestVolumes:
         assert capacity_from_api(room).largest_bytes == 9 * 2**30
         room = msgspec.structs.replace(room, maximum_volume_size="4Gi")
         assert capacity_from_api(room) == StorageCapacity(
-            "wait", 2**32, objects.LabelSelector((Requirement("zone", "In", ("a",)),))
+            "wait", 2**32, objects.LabelSelector((Requirement("zone", "In", ("a",)),)), 9 * 2**30
         )
         assert capacity_from_api(wire.CapacityObject()).largest_bytes is None
 

@@ -110,10 +110,10 @@ def address(scripted):
 # --- the recipe ------------------------------------------------------------------------------------------------------
 
 
-def test_recipe_pins_the_versions_of_the_public_image():
+def test_recipe_pins_the_newest_versions():
     pinned = binaries.versions()
-    assert (pinned.kubernetes, pinned.kwok) == ("1.36.1", "0.8.0")
-    assert re.fullmatch(r"3\.6\.\d+", pinned.etcd)
+    assert (pinned.kubernetes, pinned.kwok) == ("1.37.2", "0.8.0")
+    assert re.fullmatch(r"3\.7\.\d+", pinned.etcd)
 
 
 def test_every_staging_module_is_replaced_by_the_releases_tag():
@@ -121,7 +121,7 @@ def test_every_staging_module_is_replaced_by_the_releases_tag():
     text = (binaries.recipe_dir() / "kubernetes" / "go.mod").read_text()
     replaced = dict(re.findall(r"^\t(k8s\.io/\S+) => \1 (\S+)$", text, re.MULTILINE))
     assert {"k8s.io/api", "k8s.io/apiserver", "k8s.io/client-go", "k8s.io/kubectl"} <= set(replaced)
-    assert set(replaced.values()) == {"v0.36.1"}
+    assert set(replaced.values()) == {"v0.37.2"}
     asked = set(re.findall(r"^\t(k8s\.io/\S+) v0\.0\.0( // indirect)?$", text, re.MULTILINE))
     assert {name for name, _ in asked} <= set(replaced)
 
@@ -160,9 +160,9 @@ def test_build_command_stamps_the_version_and_reads_the_sums():
     flags = binaries.linker_flags(program.recipe)
     command = binaries.build_command(go, [program.package], flags, "/out/kube-apiserver")
     flags = command[command.index("-ldflags") + 1]
-    assert "-X k8s.io/component-base/version.gitVersion=v1.36.1" in flags
+    assert "-X k8s.io/component-base/version.gitVersion=v1.37.2" in flags
     assert "version.gitMajor=1 " in flags + " "
-    assert "version.gitMinor=36 " in flags + " "
+    assert "version.gitMinor=37 " in flags + " "
     assert {"-mod=readonly", "-trimpath"} <= set(command)
     assert command[-1] == "k8s.io/kubernetes/cmd/kube-apiserver"
 
@@ -288,7 +288,7 @@ def test_programs_are_built_once_and_appear_whole(monkeypatch, tmp_path):
     log = fake_go(monkeypatch, tmp_path)
     folder = binaries.ensure_programs(progress=False)
     assert folder.is_relative_to(tmp_path / "cache")
-    assert folder.name.startswith("kubernetes-1.36.1_kwok-0.8.0_")
+    assert folder.name.startswith("kubernetes-1.37.2_kwok-0.8.0_")
     assert {program.name for program in binaries.PROGRAMS} <= {file.name for file in folder.iterdir()}
     assert len(log.read_text().split()) == 7
     assert binaries.ensure_programs(progress=False) == folder
@@ -537,7 +537,7 @@ def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
     assert options["securePort"] is options["kubeAuthorization"] is options["kubeAdmission"] is True
     assert options["disableQPSLimits"] is True
     assert options["disable"] == ["kube-scheduler"]
-    assert (options["kubeApiserverPort"], options["kubeVersion"]) == (6443, "v1.36.1")
+    assert (options["kubeApiserverPort"], options["kubeVersion"]) == (6443, "v1.37.2")
     assert options["kubectlBinary"] == "/programs/kubectl"
     patched = {patch["name"]: patch["extraArgs"] for patch in settings["componentsPatches"]}
     assert patched["kube-controller-manager"] == [{"key": "leader-elect", "value": "false"}]

@@ -67,7 +67,7 @@ def test_the_module_is_pinned_to_the_versions_of_the_recipe(module: PluginModule
     def pinned(text: str) -> dict[str, str]:
         return dict(re.findall(r"^\t?(?:require )?([\w./-]+/[\w./-]+) (v\S+)", text, re.MULTILINE))
 
-    assert pinned(ours)["k8s.io/kubernetes"] == "v1.36.1"
+    assert pinned(ours)["k8s.io/kubernetes"] == "v1.37.2"
     assert pinned(ours).items() <= pinned(recipe).items()
 
 
@@ -90,7 +90,7 @@ def test_manifests_are_whole_and_fit_together(module: PluginModule) -> None:
     assert all((module.folder / each).is_file() for each in files)
     (deployment,) = documents(module.folder / "manifests/deployment.yaml")
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == "aaml-kube-scheduler:1.36.1"
+    assert pod["containers"][0]["image"] == "aaml-kube-scheduler:1.37.2"
     assert [each["configMap"]["name"] for each in pod["volumes"][0]["projected"]["sources"]] == [
         each["name"] for each in maps
     ]
@@ -239,7 +239,10 @@ def test_a_rank_outweighs_all_default_plugins_of_the_pinned_version() -> None:
 
 def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "plugin")
-    assert "1.36.1" in refused(capsys, MODEL, "--out", out, "--kubernetes", "1.35.0")
+    for version in ("1.35.0", "1.34", "nothing"):  # the framework of 1.34 has other types
+        said = refused(capsys, MODEL, "--out", out, "--kubernetes", version)
+        assert f"kubernetes: '{version}' is not accepted" in said
+        assert "one of 1.37.2, 1.36.1, 1.35.4, for which" in said
     assert "random" in refused(capsys, "random", "--out", out)
     assert "no-such" in refused(capsys, "no-such.pth", "--out", out)
     (tmp_path / "mine").mkdir()
@@ -325,7 +328,7 @@ def test_a_configuration_becomes_a_policy_of_its_score_plugins(
     (profile,) = told["configuration"]["profiles"]
     assert {each["name"]: each["weight"] for each in profile["plugins"]["score"]["enabled"]} == {
         "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 7, "InterPodAffinity": 2,
-        "NodeResourcesBalancedAllocation": 1,
+        "NodeResourcesBalancedAllocation": 1, "VolumeBinding": 1,
     }  # fmt: skip
     assert {each["name"]: each["args"] for each in profile["pluginConfig"]} == {
         "InterPodAffinity": {"hardPodAffinityWeight": 60},

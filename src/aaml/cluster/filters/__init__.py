@@ -3,7 +3,7 @@
     feasible(state, pod).mask        bool [N]
     feasible(state, pod).message()   "0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 Insufficient cpu."
 
-Semantics are those of the plugins that kube-scheduler 1.36 has on by default, a module each. Not among them: dynamic
+Semantics are those of the plugins that kube-scheduler 1.37 has on by default, a module each. Not among them: dynamic
 resource allocation (DRA).
 """
 

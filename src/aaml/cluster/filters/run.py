@@ -25,7 +25,7 @@ from aaml.cluster.state import ClusterState
 
 
 def feasible(state: ClusterState, pod: Pod, index: FilterIndex | None = None) -> Feasibility:
-    """Return where the pod can go now: the filters of kube-scheduler 1.36 and AAML's GPU devices.
+    """Return where the pod can go now: the filters of kube-scheduler 1.37 and AAML's GPU devices.
 
     Pods nominated to a node by preemption count as running there for pods of the same or a lower priority. `index`
     None uses the state's own.

@@ -1,7 +1,7 @@
 """VolumeBinding: whether a node can use the pod's bound volumes, and which volumes its other claims would get there.
 
 A claim that waits for its first consumer gets, in this order: the volume that is meant for it, the smallest free volume
-that suits it and that the node can use, a new one. The smallest claim chooses first. As in kube-scheduler 1.36
+that suits it and that the node can use, a new one. The smallest claim chooses first. As in kube-scheduler 1.37
 (pkg/scheduler/framework/plugins/volumebinding, component-helpers/storage/volume). Volumes of the same size are chosen
 by name, where kube-scheduler takes any.
 """
@@ -58,6 +58,33 @@ def plan_volumes(state: ClusterState, pod: Pod, node_index: int) -> VolumePlan:
     return VolumePlan(volumes, tuple(claim for claim in pod.volumes.unbound if claim.key not in had))
 
 
+def storage_use(index: FilterIndex, claims: Iterable[UnboundClaim]) -> list[tuple[BoolArray, IntArray, IntArray]]:
+    """Return for each class of storage on which nodes it counts, and what is asked of how much there, int64 [N] bytes.
+
+    Where claims get volumes that are there, these count: their claims' sizes of theirs. Elsewhere new ones do, of the
+    capacity that their driver tells.
+    """
+    choices = _Choices(index, claims)
+    sizes = np.array([index.state.storage.volumes[name].size_bytes for name in choices.names] + [0])
+    gets = [taken >= 0 for _, taken in choices.taken]
+    static = np.logical_or.reduce(gets) if gets else np.zeros(len(index.state), dtype=np.bool_)
+    found: dict[str, tuple[BoolArray, IntArray, IntArray]] = {}
+
+    def add(claim: UnboundClaim, where: BoolArray, capacity: IntArray, *, more: bool) -> None:
+        zero = np.zeros(len(where), dtype=np.int64)
+        there, asked, held = found.get(claim.storage_class, (np.zeros_like(where), zero, zero))
+        held = np.where(where, capacity + held * more, held)
+        found[claim.storage_class] = there | where, asked + claim.size_bytes * where, held
+
+    for (claim, taken), where in zip(choices.taken, gets, strict=True):
+        add(claim, where, sizes[taken], more=True)
+    for claim in choices.being_made:
+        add(claim, *choices.capacity(claim, ~static), more=False)
+    for (claim, _), where in zip(choices.taken, gets, strict=True):
+        add(claim, *choices.capacity(claim, ~static & ~where), more=False)
+    return list(found.values())
+
+
 def passes(index: FilterIndex, pod: Pod) -> BoolArray | None:
     """Return [N] nodes that admit the pod's bound volumes and have or get volumes for its other claims."""
     mask = _bound_mask(index, pod)
@@ -101,8 +128,8 @@ class _Choices:
     """What unbound claims get on every node.
 
     `matched` and `space`, [N]: False where claims find no volume and none can be made, or where there is no capacity to
-    make it. `taken`: for each claim the number of its volume by node, int [N], -1 where it needs a new one; `names` are
-    the volumes by number.
+    make it. `being_made`: claims for which a volume is made already. `taken`: for each other claim the number of its
+    volume by node, int [N], -1 where it needs a new one; `names` are the volumes by number.
     """
 
     def __init__(self, index: FilterIndex, claims: Iterable[UnboundClaim]) -> None:
@@ -114,11 +141,11 @@ class _Choices:
         self._numbers: dict[str, int] = {}
         self.taken: list[tuple[UnboundClaim, IntArray]] = []
         self.matched, self.space = np.ones(size, dtype=np.bool_), np.ones(size, dtype=np.bool_)
-        being_made = [claim for claim in claims if self._storage.selected_node(claim)]
+        self.being_made = [claim for claim in claims if self._storage.selected_node(claim)]
         waiting = sorted(
             (claim for claim in claims if not self._storage.selected_node(claim)), key=lambda claim: claim.size_bytes
         )
-        for claim in being_made:
+        for claim in self.being_made:
             node_index = index.state.index.get(self._storage.selected_node(claim))
             elsewhere = np.ones(size, dtype=np.bool_)
             if node_index is not None:
@@ -127,7 +154,7 @@ class _Choices:
         for claim in waiting:
             self.taken.append((claim, self._match(claim)))
         everywhere = np.ones(size, dtype=np.bool_)
-        for claim in being_made:
+        for claim in self.being_made:
             self._make(claim, everywhere)
         for claim, taken in self.taken:
             self._make(claim, taken < 0)
@@ -182,16 +209,26 @@ class _Choices:
             self.matched &= reached | ~where
             where = where & reached
         if kind.provisioner in self._storage.tracked:
-            self.space &= self._capacity(claim) | ~where
+            self.space &= self._capacity(claim)[0] | ~where
 
-    def _capacity(self, claim: UnboundClaim) -> BoolArray:
-        """Return [N] nodes that reach a capacity which holds the claim."""
-        mask = np.zeros(len(self.matched), dtype=np.bool_)
+    def capacity(self, claim: UnboundClaim, where: BoolArray) -> tuple[BoolArray, IntArray]:
+        """Return the nodes `where` a claim's driver tells how much it can still make, and how much, int64 [N] bytes."""
+        kind = self._storage.classes.get(claim.storage_class)
+        if kind is None or kind.provisioner not in self._storage.tracked:
+            return np.zeros_like(where), np.zeros(len(where), dtype=np.int64)
+        reached, size = self._capacity(claim)
+        return where & reached, size
+
+    def _capacity(self, claim: UnboundClaim) -> tuple[BoolArray, IntArray]:
+        """Return [N] nodes that reach a capacity which holds the claim, and the whole of the first one."""
+        mask, size = np.zeros(len(self.matched), dtype=np.bool_), np.zeros(len(self.matched), dtype=np.int64)
         for each in self._storage.capacities.values():
             enough = each.largest_bytes is not None and each.largest_bytes >= claim.size_bytes
             if enough and each.storage_class == claim.storage_class and each.nodes is not None:
-                mask |= _selected(self._index, each.nodes)
-        return mask
+                reached = _selected(self._index, each.nodes)
+                size[reached & ~mask] = each.whole_bytes
+                mask |= reached
+        return mask, size
 
     def _usable_nodes(self, volume: Volume) -> IntArray:
         """Return the indices of the nodes that can use a volume."""

@@ -11,13 +11,16 @@ from aaml.settings import Settings
 class Args(Settings):
     """`aaml cluster build`."""
 
+    kubernetes: str = ""
+    """version of Kubernetes, 1.36 for instance; without it the newest"""
     autoscaler: bool = False
     """Karpenter too (about 3 minutes of one core more)"""
 
 
 def run(args: Args) -> int:
     """Build them and say where they are."""
-    print(f"Kubernetes {versions().kubernetes} and KWOK {versions().kwok} are in {ensure_programs()}")
+    pinned = versions(args.kubernetes)
+    print(f"Kubernetes {pinned.kubernetes} and KWOK {pinned.kwok} are in {ensure_programs(args.kubernetes)}")
     if args.autoscaler:
         from aaml.karpenter.build import build, version
 

@@ -21,8 +21,8 @@ class Args(OfCluster):
 
 def run(args: Args) -> int:
     """Run it, and return its exit status."""
-    records.load(args.name)
+    kubernetes = records.load(args.name).minor
     environment = os.environ | {"KUBECONFIG": str(records.kubeconfig_path(args.name))}
-    command = [str(programs_dir() / "kubectl"), *args.arguments]
-    ensure_programs()
+    command = [str(programs_dir(kubernetes) / "kubectl"), *args.arguments]
+    ensure_programs(kubernetes)
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603  (the user's own arguments)

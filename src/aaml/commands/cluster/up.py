@@ -14,7 +14,7 @@ from typing import Literal
 from aaml.cluster.fleet import STANDARD, NodeShape
 from aaml.commands.cluster import OfCluster
 from aaml.commands.cluster.autoscaler import pool_and_types
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.kube.provision import (
     ClusterOptions,
     KwokCluster,
@@ -24,6 +24,7 @@ from aaml.kube.provision import (
     ensure_programs,
     records,
 )
+from aaml.kube.provision.binaries import release
 from aaml.settings import Count, Port, Positive
 
 
@@ -34,6 +35,8 @@ class Args(OfCluster):
     nodes: Count | None = None
     """number of worker nodes, by default 10; with an autoscaler none, because it provisions them"""
     shape: NodeShape = STANDARD
+    kubernetes: str = ""
+    """version of Kubernetes, 1.36 for instance; without it that of the plugin of --scheduler, or the newest"""
     disable_scheduler: bool = False
     """leave the default kube-scheduler out"""
     scheduler_config: Path | None = None
@@ -58,13 +61,17 @@ class Args(OfCluster):
 
 def run(args: Args) -> int:
     """Start it and say how it is reached."""
+    if args.kubernetes and args.runtime != "binary":
+        raise UserError(f"kubernetes: needs --runtime binary; the {args.runtime} image has its own")
+    release(args.kubernetes)  # before anything is built or begun
     cluster = cluster_of(args.name, args.runtime)
     owner = Owner.of(args.owner) if args.owner else None
     autoscaler = _starter(args)
     nodes = args.nodes or (0 if autoscaler else ClusterOptions.nodes)
     options = ClusterOptions(
-        nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner
-    )
+        nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner,
+        kubernetes=args.kubernetes,
+    )  # fmt: skip
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as aside:
         if args.scheduler:
@@ -96,7 +103,7 @@ def _starter(args: Args) -> Callable[[], None] | None:
     if args.runtime != "binary":
         raise UserError(f"autoscaler: {args.autoscaler} needs --runtime binary")
     pool, types = pool_and_types(args.nodepool, args.instance_types)
-    ensure_programs()  # first, because Karpenter shares some of what they compile
+    ensure_programs(args.kubernetes)  # first, because Karpenter shares some of what they compile
     build()
 
     def begin() -> None:
@@ -123,8 +130,19 @@ def _with_plugin(args: Args, options: ClusterOptions, aside: Path) -> ClusterOpt
             raise UserError(f"scheduler: {args.scheduler} and --{field} exclude each other")
     if args.runtime != "binary":
         raise UserError(f"scheduler: {args.scheduler} needs --runtime binary; the {args.runtime} image has its own")
-    module = plugin_of(args.scheduler)
-    ensure_programs()  # first: with what they compiled the plugin takes seconds
+    module = plugin_of(args.scheduler, args.kubernetes)
+    kubernetes = release(args.kubernetes or module.kubernetes)
+    if _numbers(module.kubernetes) > _numbers(kubernetes):
+        raise bad_value(
+            "kubernetes", args.kubernetes,
+            f"{module.kubernetes} or newer: the plugin in {module.folder} is for that, and a kube-scheduler may be no "
+            "newer than the API server",
+        )  # fmt: skip
+    ensure_programs(kubernetes)  # first: with what they compiled the plugin takes seconds
     program = build(module)
     configuration = write_configuration(module, Path(), aside / "scheduler.yaml")
-    return replace(options, scheduler_config=configuration, scheduler_program=program)
+    return replace(options, scheduler_config=configuration, scheduler_program=program, kubernetes=kubernetes)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))

@@ -142,7 +142,7 @@ def _models(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def _required_features(spec: wire.PodSpec) -> frozenset[str]:
-    """Return what NodeDeclaredFeatures of kube-scheduler 1.36 asks for (component-helpers/nodedeclaredfeatures)."""
+    """Return what NodeDeclaredFeatures of kube-scheduler 1.37 asks for (component-helpers/nodedeclaredfeatures)."""
     rules = (
         rule.action
         for container in (*(spec.containers or ()), *(spec.init_containers or ()))

@@ -1,6 +1,6 @@
 """What the API server fills into a pod that a person wrote, as far as scheduling reads it.
 
-Sources: `SetDefaults_Pod` of Kubernetes 1.36 (pkg/apis/core/v1/defaults.go), its admission plugin Priority.
+Sources: `SetDefaults_Pod` of Kubernetes 1.37 (pkg/apis/core/v1/defaults.go), its admission plugin Priority.
 """
 
 from collections.abc import Iterable, Sequence

@@ -123,7 +123,7 @@ def container_requests(pod: wire.PodObject) -> dict[str, str]:
 def nonzero_container_requests(pod: wire.PodObject) -> tuple[int, int] | None:
     """Return `nonzero_requests` as they were without pod-level resources, None when the pod has none.
 
-    The score of NodeResourcesFit in kube-scheduler 1.36 takes a waiting pod's request from its containers only.
+    The score of NodeResourcesFit in kube-scheduler 1.37 takes a waiting pod's request from its containers only.
     """
     if not _pod_level(pod):
         return None

@@ -183,6 +183,7 @@ def capacity_from_api(capacity: wire.CapacityObject) -> StorageCapacity:
         capacity.storage_class_name,
         None if largest is None else amount("storage", largest),
         label_selector(capacity.node_topology),
+        0 if capacity.capacity is None else amount("storage", capacity.capacity),
     )
 
 

@@ -1,7 +1,8 @@
 """Builds the programs of a KWOK cluster from pinned Go modules, once, into the cache.
 
-The recipe is `deploy/kwok`: one Go module for each tool, with its `go.sum`. The cache is keyed by the versions and by a
-hash of the recipe, so that another checkout with the same recipe finds the same programs.
+The recipe is `deploy/kwok`: one Go module for each tool, with its `go.sum`. Of Kubernetes there is one for each release
+that can be had: `kubernetes`, which is built where nobody asks for another, `kubernetes-1.36` and so on. The cache is
+keyed by the versions and by a hash of the recipe, so that another checkout with the same recipe finds these.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.folders import cache_dir, private_dir
 from aaml.kube.provision.paths import exclusive
 from aaml.kube.provision.toolchain import Go, dotted, find_go, remember
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """One program: the name of its file, the recipe folder whose go.mod pins it, and its Go package."""
+    """One program: the name of its file, the recipe whose go.mod pins it, and its Go package."""
 
     name: str
     recipe: str
@@ -48,9 +49,10 @@ PROGRAMS = (
     Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
 )
-_RECIPES = ("etcd", "kubernetes", "kwok")
+_KUBERNETES = "kubernetes"
+_RECIPES = ("etcd", _KUBERNETES, "kwok")
 _AUTOSCALER = "karpenter"  # its recipe: `aaml.karpenter` builds it
-_PINNED = {"etcd": "go.etcd.io/etcd/server/v3", "kubernetes": "k8s.io/kubernetes", "kwok": "sigs.k8s.io/kwok"}
+_PINNED = {"etcd": "go.etcd.io/etcd/server/v3", _KUBERNETES: "k8s.io/kubernetes", "kwok": "sigs.k8s.io/kwok"}
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,37 @@ def recipe_dir() -> Path:
 
 
 @lru_cache(maxsize=1)
-def versions() -> Versions:
-    """Return the versions that the recipe pins."""
-    return Versions(**{recipe: pinned_version(recipe, module) for recipe, module in _PINNED.items()})
+def releases() -> Mapping[str, str]:
+    """Return the versions of Kubernetes that can be had, the newest first, and the recipe of each."""
+    recipes = [folder.name for folder in recipe_dir().glob(f"{_KUBERNETES}*")]
+    found = {pinned_version(recipe, _PINNED[_KUBERNETES]): recipe for recipe in recipes}
+    return dict(sorted(found.items(), key=lambda each: tuple(map(int, each[0].split("."))), reverse=True))
 
 
+def release(kubernetes: str = "") -> str:
+    """Return the pinned version of Kubernetes that is asked for, as "1.36", "1.36.1" or "v1.36.1"; "" is the newest.
+
+    Raises `UserError` for one that cannot be had.
+    """
+    wanted = kubernetes.removeprefix("v")
+    for version, recipe in releases().items():
+        if wanted in {version, version.rpartition(".")[0]} or (not wanted and recipe == _KUBERNETES):
+            return version
+    raise bad_value("kubernetes", kubernetes, f"one of {', '.join(releases())}")
+
+
+def versions(kubernetes: str = "") -> Versions:
+    """Return the versions that the recipe pins, with this one of Kubernetes (`release`)."""
+    etcd, kwok = (pinned_version(recipe, _PINNED[recipe]) for recipe in ("etcd", "kwok"))
+    return Versions(etcd, release(kubernetes), kwok)
+
+
+def recipes(kubernetes: str = "") -> Sequence[str]:
+    """Return the folders of the Go modules of a cluster's programs, with this version of Kubernetes (`release`)."""
+    return tuple(releases()[release(kubernetes)] if recipe == _KUBERNETES else recipe for recipe in _RECIPES)
+
+
+@lru_cache(maxsize=16)
 def pinned_version(recipe: str, module: str) -> str:
     """Return the version of a module that a recipe's go.mod pins, without the leading "v"."""
     file = recipe_dir() / recipe / "go.mod"
@@ -110,16 +138,18 @@ def _toolchain() -> Go:
 
 
 def linker_flags(recipe: str) -> str:
-    """Return a recipe's `-ldflags`: a server without these stamps reports a version that kubectl cannot parse."""
-    pinned = versions()
-    flags = ["-s", "-w"]
-    if recipe == "kubernetes":
-        major, minor, _ = pinned.kubernetes.split(".", 2)
-        stamp = {"gitVersion": f"v{pinned.kubernetes}", "gitMajor": major, "gitMinor": minor}
-        flags += [f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items()]
-    elif recipe == "kwok":
-        flags += [f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{pinned.kwok}"]
-    return " ".join(flags)
+    """Return a recipe's `-ldflags`."""
+    if recipe in releases().values():
+        return kubernetes_flags(pinned_version(recipe, _PINNED[_KUBERNETES]))
+    stamps = f" -X sigs.k8s.io/kwok/pkg/consts.Version=v{versions().kwok}" if recipe == "kwok" else ""
+    return f"-s -w{stamps}"
+
+
+def kubernetes_flags(version: str) -> str:
+    """Return `-ldflags` of Kubernetes: a server without these stamps reports a version that kubectl cannot parse."""
+    major, minor, _ = version.split(".", 2)
+    stamps = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={is_}" for name, is_ in stamps.items())])
 
 
 def build_command(go: Go, packages: Sequence[str], flags: str, output: str) -> list[str]:
@@ -131,40 +161,40 @@ def build_command(go: Go, packages: Sequence[str], flags: str, output: str) -> l
     return [str(go.command), "build", "-v", *options, "-o", output, *packages]
 
 
-def programs_dir() -> Path:
-    """Return the cache folder that this recipe's programs belong into, whether they are built or not."""
+def programs_dir(kubernetes: str = "") -> Path:
+    """Return the cache folder that a recipe's programs belong into, whether they are built or not (`release`)."""
     digest = hashlib.sha256(f"{sys.platform} {platform.machine()} {PROGRAMS}".encode())
-    for recipe in _RECIPES:
+    for recipe in recipes(kubernetes):
         digest.update(linker_flags(recipe).encode())
         for file in ("go.mod", "go.sum"):
             digest.update((recipe_dir() / recipe / file).read_bytes())
-    pinned = versions()
+    pinned = versions(kubernetes)
     return cache_dir() / "kwok" / f"kubernetes-{pinned.kubernetes}_kwok-{pinned.kwok}_{digest.hexdigest()[:12]}"
 
 
-def built() -> bool:
+def built(kubernetes: str = "") -> bool:
     """Say whether every program is in the cache."""
-    return all((programs_dir() / program.name).is_file() for program in PROGRAMS)
+    return all((programs_dir(kubernetes) / program.name).is_file() for program in PROGRAMS)
 
 
-def ensure_programs(*, progress: bool = True) -> Path:
+def ensure_programs(kubernetes: str = "", *, progress: bool = True) -> Path:
     """Return the folder with every program, building what is missing (about 11 minutes on two cores, the first time).
 
     The programs of a module are built together: Go links one while it compiles what another needs. An interrupted build
     goes on where it was. The folder appears under its name only when it is whole, and two builders wait for each other.
-    Raises `UserError` without a Go toolchain or when the build fails.
+    Raises `UserError` for a version that cannot be had (`release`), without a Go toolchain or when the build fails.
     """
-    target = programs_dir()
-    if built():
+    target = programs_dir(kubernetes)
+    if built(kubernetes):
         return target
     with exclusive(target.with_name(f"{target.name}.lock"), "builds the KWOK programs"):
-        if built():
+        if built(kubernetes):
             return target
         go = _toolchain()
         partial = private_dir(target.with_name(f"{target.name}.partial"))
-        for recipe in _RECIPES:
-            packages = {each.name: each.package for each in PROGRAMS if each.recipe == recipe}
-            if missing := {name: package for name, package in packages.items() if not (partial / name).is_file()}:
+        for name, recipe in zip(_RECIPES, recipes(kubernetes), strict=True):
+            packages = {each.name: each.package for each in PROGRAMS if each.recipe == name}
+            if missing := {each: package for each, package in packages.items() if not (partial / each).is_file()}:
                 where = recipe_dir() / recipe
                 compile_programs(go, where, missing, linker_flags(recipe), partial, progress=progress)
         record = {"go": dotted(go.version), "programs": [program.package for program in PROGRAMS]}

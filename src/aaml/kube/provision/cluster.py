@@ -20,7 +20,7 @@ from aaml.errors import UserError, bad_value
 from aaml.files import write_text
 from aaml.folders import private_dir, state_dir
 from aaml.kube.provision import kubeconfig, records
-from aaml.kube.provision.binaries import ensure_programs, programs_dir, versions
+from aaml.kube.provision.binaries import ensure_programs, programs_dir, release
 from aaml.kube.provision.components import Component, add_component, kill_strays, read_components
 from aaml.kube.provision.nodes import create_nodes
 from aaml.kube.provision.owner import Owner
@@ -51,7 +51,7 @@ class KwokCluster:
     @property
     def kubectl(self) -> Path:
         """The kubectl of the cluster's own version."""
-        return programs_dir() / "kubectl"
+        return programs_dir(records.load(self.name).minor) / "kubectl"
 
     def api(self) -> Transport:
         """Return a connection as an administrator."""
@@ -149,7 +149,7 @@ class KwokCluster:
                 return self.start_stopped(wait_s=options.wait_s)
             check_port(options.port)
             self.down()
-            programs = ensure_programs()  # minutes the first time: never without a word
+            programs = ensure_programs(options.kubernetes)  # minutes the first time: never without a word
             try:
                 made = self._create(programs, options)
                 self.start_stopped(wait_s=options.wait_s)  # a slow API server: the others have ended meanwhile
@@ -185,9 +185,8 @@ class KwokCluster:
             ports = choose_ports(self.directory.parent, options.port)
             port = ports["kubeApiserverPort"]
             address, maker = f"https://127.0.0.1:{port}", Owner.this_process()
-            record = Record(
-                self.name, "binary", versions().kubernetes, address, options.nodes, options.scheduler, maker
-            )
+            kubernetes = release(options.kubernetes)
+            record = Record(self.name, "binary", kubernetes, address, options.nodes, options.scheduler, maker)
             records.save(record)
             content = yaml_text(kwokctl_configuration(programs, options, ports))
             write_text(settings, content, mode=PRIVATE)
@@ -228,7 +227,7 @@ def kwokctl_configuration(programs: Path, options: ClusterOptions, ports: Mappin
         "securePort": True,
         "kubeAuthorization": True,
         "kubeAdmission": True,
-        "kubeVersion": f"v{versions().kubernetes}",
+        "kubeVersion": f"v{release(options.kubernetes)}",
         **ports,
         "disableQPSLimits": True,
         "etcdBinary": str(programs / "etcd"),

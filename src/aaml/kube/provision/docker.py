@@ -16,12 +16,13 @@ from aaml.kube.provision.records import ClusterOptions, Record
 from aaml.kube.provision.waits import wait_ready, wait_schedulable
 from aaml.kube.transport import Transport
 
+_KUBERNETES = "1.36"
 _PORT = 8080  # where the image serves plain HTTP; it must not be published beyond this machine
 
 
 def image() -> str:
-    """Return the image of the pinned versions."""
-    pinned = versions()
+    """Return KWOK's image, which has the newest Kubernetes that this version of KWOK has one of."""
+    pinned = versions(_KUBERNETES)
     return f"registry.k8s.io/kwok/cluster:v{pinned.kwok}-k8s.v{pinned.kubernetes}"
 
 
@@ -90,7 +91,7 @@ class DockerCluster:
             _docker(run_command(self.name, options)[1:])
             published = _docker(["port", container(self.name), str(_PORT)]).splitlines()[0]
             server = f"http://127.0.0.1:{published.rpartition(':')[2]}"
-            kubernetes = versions().kubernetes
+            kubernetes = versions(_KUBERNETES).kubernetes
             records.save(
                 Record(self.name, "docker", kubernetes, server, options.nodes, options.scheduler, options.owner)
             )

@@ -29,6 +29,7 @@ class ClusterOptions:
     `port` 0 takes a free one, and `wait_s` bounds in seconds how long a step of the start may come no further. A
     cluster with an `owner` is ended by `aaml.kube.provision.end_orphans` once the owner is gone; one without stays
     until it is taken down.
+    `kubernetes` is a version that `binaries.release` knows.
     `arguments` are further flags of a part: {"kube-apiserver": {"feature-gates": "A=true"}}. `scheduler_program` is a
     kube-scheduler in place of the stock one; its file has to be called that, too.
     """
@@ -42,6 +43,7 @@ class ClusterOptions:
     owner: Owner | None = None
     arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     scheduler_program: Path | None = None
+    kubernetes: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Record:
     nodes: int
     scheduler: bool
     owner: Owner | None = None
+
+    @property
+    def minor(self) -> str:
+        """The release of Kubernetes, "1.37"."""
+        return self.kubernetes.rpartition(".")[0]
 
     @property
     def orphaned(self) -> bool:

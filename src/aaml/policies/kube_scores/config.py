@@ -15,6 +15,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     "TaintToleration": 3,
     "NodeAffinity": 2,
     "NodeResourcesFit": 1,
+    "VolumeBinding": 1,
     "PodTopologySpread": 2,
     "InterPodAffinity": 2,
     "NodeResourcesBalancedAllocation": 1,
@@ -33,11 +34,12 @@ class KubeSchedulerConfig:
     `weights` has the weight of each score plugin by its name. A plugin that is not in it does not count.
     `strategy` is that of NodeResourcesFit, with the weight of each resource in `resources` and, for
     RequestedToCapacityRatio, the points (utilisation in per cent, score from 0 to 10) of its line in `shape`.
+    `storage_shape` is such a line of VolumeBinding, over the storage in use.
     `balanced_resources` are those that NodeResourcesBalancedAllocation looks at.
     `percentage_of_nodes_to_score` says after what share of the nodes the search for feasible ones stops. With 0 it
     depends on the size of the cluster, as in kube-scheduler, and with 100 all nodes are scored.
     `ties` says which of several nodes with the highest score is taken: a random one, the first one ("fixed"), or the
-    one that kube-scheduler 1.36 without extenders has on top of its heap ("heap").
+    one that kube-scheduler 1.37 without extenders has on top of its heap ("heap").
     `backoff_s` are podInitialBackoffSeconds and podMaxBackoffSeconds; None: as the cluster has them, 1 and 10.
     `default_spreading` are the constraints (greatest skew, topology key) that spread pods which bring none.
     `system_spreading` says that nodes without their keys count too, as with those that kube-scheduler itself brings.
@@ -49,6 +51,7 @@ class KubeSchedulerConfig:
     strategy: Strategy = "LeastAllocated"
     resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
     shape: tuple[tuple[int, int], ...] = ((0, 0), (100, 10))
+    storage_shape: tuple[tuple[int, int], ...] = ((0, 10), (100, 0))
     balanced_resources: tuple[str, ...] = (CPU, MEMORY)
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False

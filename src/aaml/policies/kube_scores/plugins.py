@@ -1,7 +1,7 @@
-"""Which plugins a profile of kube-scheduler 1.36 runs where, and with which weights: the default ones and a file's.
+"""Which plugins a profile of kube-scheduler 1.37 runs where, and with which weights: the default ones and a file's.
 
 Sources: `pkg/scheduler/apis/config/v1/default_plugins.go` (the default profile, the merge of a file's plugins) and
-`pkg/scheduler/framework/runtime/framework.go` (multiPoint, weights) of Kubernetes 1.36.
+`pkg/scheduler/framework/runtime/framework.go` (multiPoint, weights) of Kubernetes 1.37.
 """
 
 import re

@@ -13,7 +13,7 @@ from aaml.scheduling.ports import Decision, shown
 
 
 class KubeScheduler:
-    """Takes a node of the highest total score among the nodes sampled, as kube-scheduler 1.36 does."""
+    """Takes a node of the highest total score among the nodes sampled, as kube-scheduler 1.37 does."""
 
     __repr__ = shown
 

@@ -1,8 +1,8 @@
-"""A profile of a KubeSchedulerConfiguration as a policy, read as kube-scheduler 1.36 reads it.
+"""A profile of a KubeSchedulerConfiguration as a policy, read as kube-scheduler 1.37 reads it.
 
 `kube-scheduler:FILE.yaml` names the profile of the file that schedules pods which name no scheduler, or its first one;
 `kube-scheduler:FILE.yaml#NAME` another one by its schedulerName. Source: `pkg/scheduler/apis/config` of
-Kubernetes 1.36.
+Kubernetes 1.37.
 """
 
 import logging
@@ -60,7 +60,7 @@ def _parts(spec: str) -> tuple[str, str]:
 def read_profile(spec: str) -> Profile:
     """Read the profile that a policy names, with a warning once that names what AAML leaves out of it.
 
-    Raises `UserError` in one line for what kube-scheduler 1.36 would not start with, and for a
+    Raises `UserError` in one line for what kube-scheduler 1.37 would not start with, and for a
     profile that is not there.
     """
     path, name = _parts(spec)
@@ -177,7 +177,7 @@ def _read(path: str, whole: wire.KubeSchedulerConfiguration, number: int) -> tup
             )
         unmodelled += ["DefaultPreemption: how many candidate nodes"] * (counts != (10, 100))
     if (volumes := given.get("VolumeBinding")) is not None and volumes.shape:
-        raise UserError(f"{where}: VolumeBinding: shape: its feature gate StorageCapacityScoring is off by default")
+        settings["storage_shape"] = _points(volumes.shape, f"{where}: VolumeBinding.shape")
     share = profile.percentage_of_nodes_to_score
     backoff_s = whole.pod_initial_backoff_seconds, whole.pod_max_backoff_seconds
     return KubeSchedulerConfig(
@@ -205,11 +205,16 @@ def _strategy(given: wire.ScoringStrategy | None, where: str) -> dict[str, Any]:
             "it with type RequestedToCapacityRatio alone",
         )
     if ratio is not None:
-        points = tuple((each.utilization, each.score) for each in ratio.shape)
-        if not points or any(right[0] <= left[0] for left, right in pairwise(points)):
-            raise bad_value(f"{where}.requestedToCapacityRatio.shape", points, "points in rising order of utilization")
-        found["shape"] = points
+        found["shape"] = _points(ratio.shape, f"{where}.requestedToCapacityRatio.shape")
     return found
+
+
+def _points(shape: Sequence[wire.ShapePoint], where: str) -> tuple[tuple[int, int], ...]:
+    """Return the points of a line: utilisation in per cent, score from 0 to 10."""
+    points = tuple((each.utilization, each.score) for each in shape)
+    if not points or any(right[0] <= left[0] for left, right in pairwise(points)):
+        raise bad_value(where, points, "points in rising order of utilization")
+    return points
 
 
 def _balanced(given: Sequence[wire.ResourceSpec], where: str) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """NodeResourcesFit's strategies and NodeResourcesBalancedAllocation, in kube-scheduler's integer arithmetic.
 
 Sources: https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/ and the plugin
-`noderesources` of kube-scheduler 1.36.
+`noderesources` of kube-scheduler 1.37.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ import numpy as np
 from aaml.cluster.filters.index import BoolArray, FilterIndex, IntArray
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import ClusterState
-from aaml.policies.kube_scores import nodes, resources, topology
+from aaml.policies.kube_scores import nodes, resources, topology, volumes
 from aaml.policies.kube_scores.config import KubeSchedulerConfig
 
 DEFAULT = KubeSchedulerConfig()
@@ -24,6 +24,7 @@ def plugin_scores(
         "TaintToleration": nodes.taints(index, pod, feasible_mask),
         "NodeAffinity": nodes.preferred_nodes(index, pod, feasible_mask),
         "NodeResourcesFit": resources.fit(index, pod, config),
+        "VolumeBinding": volumes.free_storage(index, pod, config),
         "PodTopologySpread": topology.spread(index, pod, feasible_mask, config),
         "InterPodAffinity": topology.near_pods(index, pod, feasible_mask, config),
         "NodeResourcesBalancedAllocation": resources.balanced(index, pod, config),

@@ -1,6 +1,6 @@
 """KubeSchedulerConfiguration v1 (kubescheduler.config.k8s.io) as values, decoded strictly as kube-scheduler does it.
 
-Fields are those of `k8s.io/kube-scheduler/config/v1` 1.36, ranges those of its validation. What is not in here is an
+Fields are those of `k8s.io/kube-scheduler/config/v1` 1.37, ranges those of its validation. What is not in here is an
 unknown field, which kube-scheduler refuses too.
 """
 
@@ -229,7 +229,7 @@ class NodeAffinityArgs(_Args):
 
 
 class VolumeBindingArgs(_Args):
-    """Of VolumeBinding; `shape` belongs to a feature that is off by default."""
+    """Of VolumeBinding."""
 
     bind_timeout_seconds: Annotated[int, Meta(ge=0)] = 600
     shape: list[ShapePoint] = []

@@ -46,7 +46,7 @@ type screen struct {
 // simple returns the screen of a pod, nil where a filter is at work that the plugin does not compute.
 func (p *Plugin) simple(state fwk.CycleState, pod *v1.Pod) *screen {
 	spec := &pod.Spec
-	if pod.Status.NominatedNodeName != "" || spec.SchedulingGroup != nil || len(spec.ResourceClaims) > 0 {
+	if pod.Status.NominatedNodeName != "" || grouped(spec) || len(spec.ResourceClaims) > 0 {
 		return nil
 	}
 	if slices.ContainsFunc(p.handle.Extenders(), func(e fwk.Extender) bool { return e.IsInterested(pod) }) {
