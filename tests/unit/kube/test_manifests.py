@@ -352,3 +352,43 @@ def test_pods_are_named_by_a_trace_a_list_or_yaml(tmp_path: Path, monkeypatch: p
     service.write_text("{apiVersion: v1, kind: Service, metadata: {name: web}}")
     with pytest.raises(UserError, match=r"expected a file with pods or workloads such as Deployments \(it has Service"):
         pods_like(str(service))
+
+
+def of(kind: str, name: str, owner: str = "", more: str = "", labels: str = "{app: web}") -> str:
+    """Return an object as a cluster has it; `owner` is KIND/NAME."""
+    whose, _, its_name = owner.partition("/")
+    references = f"ownerReferences: [{{kind: {whose}, name: {its_name}, uid: u, controller: true}}]" if owner else ""
+    return f"""apiVersion: {"v1" if kind == "Pod" else "batch/v1" if kind == "Job" else "apps/v1"}
+kind: {kind}
+metadata:
+  name: {name}
+  labels: {labels}
+  {references}
+{more}
+"""
+
+
+def test_a_pod_of_an_exported_cluster_counts_once(tmp_path: Path, caplog) -> None:
+    template = "template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c}]}}"
+    own = f"spec: {{replicas: 2, selector: {{matchLabels: {{app: web}}}}, {template}}}"
+    job, pod = f"spec: {{{template}}}", "spec: {nodeName: gpu-0, containers: [{name: c}]}"
+    labels = "{app: web, pod-template-hash: 5b7d}"
+    made = [of("Pod", f"web-5b7d-{each}", "ReplicaSet/web-5b7d", pod, labels) for each in "ab"]
+    deployment, replica_set = of("Deployment", "web", more=own), of("ReplicaSet", "web-5b7d", "Deployment/web", own)
+    ended = of("Pod", "job-a", "Job/job", f"{pod}\nstatus: {{phase: Succeeded}}")
+    evicted = of("Pod", "gone", "ReplicaSet/web-5b7d", f"{pod}\nstatus: {{phase: Failed}}", labels)
+
+    def read(*objects: str) -> list[str]:
+        return [each.name for each in load([files(tmp_path, all="---\n".join([NODE, *objects]))]).pods]
+
+    there = ["web-5b7d-a", "web-5b7d-b"]
+    assert read(deployment, replica_set, *made) == there
+    assert "left out, for what they have made stands in the files too: 1 Deployment, 1 ReplicaSet" in caplog.text
+    assert read(deployment, *made) == there  # as of `kubectl get deployments,pods`
+    assert read(deployment, replica_set) == ["web-5b7d-0", "web-5b7d-1"]
+    assert read(deployment) == ["web-0", "web-1"]
+    assert read(of("Job", "job", more=job), ended) == []
+    assert "left out, for they have ended: 1 pod" in caplog.text
+    assert read(deployment, evicted) == ["web-0", "web-1"]  # an evicted pod is made again
+    other = made[0].replace("metadata:", "metadata:\n  namespace: other", 1)
+    assert read(deployment, other) == ["web-0", "web-1", "web-5b7d-a"]

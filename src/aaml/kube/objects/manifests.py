@@ -2,7 +2,8 @@
 
 Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, DaemonSet and PriorityClass, alone or in lists;
 other kinds (services, config maps ...) do not matter to scheduling and are counted. Pods have what the API server and
-controllers would fill in. `simon` is the simulator of Alibaba's open-simulator and of its GPU-sharing fork
+controllers would fill in. Files may be exported from a cluster: of a workload and its pods only these count, and a pod
+that has ended does not. `simon` is the simulator of Alibaba's open-simulator and of its GPU-sharing fork
 (hkust-adsl/kubernetes-scheduler-simulator).
 """
 
@@ -39,6 +40,8 @@ _OF_DAEMONS = tuple(
 _ON_THE_HOSTS_NETWORK = Toleration("node.kubernetes.io/network-unavailable", "Exists", effect="NoSchedule")
 """And those that use the host's network."""
 _PRIORITIES = "PriorityClass"
+_WORKLOADS = (*_REPLICATED, "Job", "DaemonSet")
+_ENDED = ("Succeeded", "Failed")
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
 _MAX_REPLICAS = 1_000_000
 _log = logging.getLogger(__name__)
@@ -89,6 +92,7 @@ def load(paths: Iterable[Path]) -> Manifests:
         (_where(path, document, position), document)
         for each in paths for path in _files(each) for position, document in enumerate(read_documents(path))
     ]  # fmt: skip
+    listed = _without_doubles(listed)
     classes = [_named(strict.read_strictly(document, strict.PriorityClass, where), where)
                for where, document in listed if document.get("kind") == _PRIORITIES]  # fmt: skip
     reader = _Reader(classes)
@@ -104,6 +108,57 @@ def load(paths: Iterable[Path]) -> Manifests:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.passed_over.items()))
         _log.warning("left out, for they are no nodes, pods or workloads of known kinds: %s", kinds)
     return result
+
+
+_Listed = list[tuple[str, dict[str, Any]]]
+_Key = tuple[Any, Any, Any]
+
+
+def _without_doubles(listed: _Listed) -> _Listed:
+    """Leave out what an exported cluster has twice: workloads whose pods stand in the files too, and ended pods.
+
+    `kubectl get all` lists a Deployment, its ReplicaSets and their pods.
+    """
+    owners, ended, kept = set[_Key](), 0, _Listed()
+    for where, document in listed:
+        is_over = document.get("kind") == "Pod" and _of(document, "status").get("phase") in _ENDED
+        ended += is_over
+        kept += [] if is_over else [(where, document)]
+        owners |= {key for key in _owners(document) if not is_over or key[0] == "Job"}
+    left_out = Counter(str(document["kind"]) for _, document in kept if _key(document) in owners)
+    if left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+        _log.warning("left out, for what they have made stands in the files too: %s", kinds)
+    if ended:
+        _log.warning("left out, for they have ended: %d pod%s", ended, "" if ended == 1 else "s")
+    return [(where, document) for where, document in kept if _key(document) not in owners]
+
+
+def _owners(document: Mapping[str, Any]) -> Iterator[_Key]:
+    """Yield the workloads that have made an object; a pod's Deployment is told by its label."""
+    metadata = _of(document, "metadata")
+    references, suffix = metadata.get("ownerReferences"), _of(metadata, "labels").get("pod-template-hash")
+    for each in references if isinstance(references, list) else ():
+        if not isinstance(each, dict) or each.get("controller") is not True:
+            continue
+        kind, name = each.get("kind"), each.get("name")
+        if kind not in _WORKLOADS or not isinstance(name, str):
+            continue
+        namespace = metadata.get("namespace") or "default"
+        yield kind, namespace, name
+        if kind == "ReplicaSet" and isinstance(suffix, str) and name.endswith(f"-{suffix}"):
+            yield "Deployment", namespace, name.removesuffix(f"-{suffix}")
+
+
+def _key(document: Mapping[str, Any]) -> _Key | None:
+    metadata, kind = _of(document, "metadata"), document.get("kind")
+    name, namespace = metadata.get("name"), metadata.get("namespace") or "default"
+    return (kind, namespace, name) if kind in _WORKLOADS and isinstance(name, str) else None
+
+
+def _of(document: Mapping[str, Any], field: str) -> dict[str, Any]:
+    value = document.get(field)
+    return value if isinstance(value, dict) else {}
 
 
 def pods_like(spec: str) -> tuple[Pod, ...]:
