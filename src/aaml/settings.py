@@ -214,10 +214,22 @@ def take(name: str, value: Any, kind: Any, *, text: bool = False) -> Any:
     try:
         taken = msgspec.convert(_given(value, kind, several), kind, strict=not text, dec_hook=_path)
     except msgspec.ValidationError:
-        raise bad_value(name, value, _accepted(kind)) from None
+        raise bad_value(name, _first_wrong(value, kind, text) if several else value, _accepted(kind)) from None
     if any(isinstance(each, float) and not math.isfinite(each) for each in (taken if several else (taken,))):
         raise bad_value(name, value, _accepted(kind))
     return taken
+
+
+def _first_wrong(values: Any, kind: Any, text: bool) -> Any:
+    """Return the first of several values that is none of `kind`, or all of them where they are no list."""
+    if not isinstance(values, list | tuple):
+        return values
+    for each in values:
+        try:
+            msgspec.convert([each], kind, strict=not text, dec_hook=_path)
+        except msgspec.ValidationError:
+            return each
+    return values
 
 
 def _given(value: Any, kind: Any, several: bool) -> Any:
@@ -318,7 +330,7 @@ def _words(kind: types.Type) -> str:  # noqa: PLR0911
             range_ = _range(kind).replace("at least", "of at least")
             return f"a {'whole ' * isinstance(kind, types.IntType)}number {range_}".rstrip()
         case types.LiteralType():
-            return f"one of {', '.join(map(str, kind.values))}"
+            return f"one of {', '.join(str(each) for each in kind.values if each != '')}"
         case types.VarTupleType():
             return f"a list, each {_words(kind.item_type)}"
         case types.CustomType():

@@ -36,6 +36,10 @@ HEAVY = {
         ("evaluate", ["--task", "trace/"], ["task: 'trace/' is not there; expected a folder that `aaml record`"]),
         ("cluster up", ["--wait-s", "long"], ["wait_s: 'long' is not accepted; expected a number"]),
         ("demo", ["--steps", "0"], ["steps: 0", "at least 1"]),
+        ("evaluate", ["--nodes", "3", "0"], ["nodes: 0 is not accepted; expected a list, each a whole number of at"]),
+        ("evaluate", ["--nodes", "99999999999"], ["nodes: 99999999999 is not accepted", "between 1 and 100000"]),
+        ("evaluate", ["--pods", "99999999999"], ["pods: 99999999999 is not accepted", "between 1 and 1e+07"]),
+        ("replay", ["x", "--autoscaler", "y"], ["autoscaler: 'y' is not accepted; expected one of karpenter, "]),
         ("train", ["--agent", "foo"], ["agent: 'foo'", "qtable"]),
         ("train", ["--agent", "gn"], ["agent: 'gn'", "did you mean gnn?"]),
         ("train", ["--learning-rat", "3"], ["--learning-rat", "did you mean --learning-rate?"]),
@@ -223,3 +227,21 @@ def test_a_name_that_there_is_none_of_is_told_in_a_line(
     assert run(command, argv) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert told in line
+
+
+@pytest.mark.parametrize("columns", ["1", "3", "10"])
+def test_help_in_a_narrow_terminal_breaks_no_words(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit):
+        run("cluster up", ["--help"])
+    assert "--disable-scheduler" in capsys.readouterr().out
+
+
+def test_a_training_on_more_nodes_than_can_be_held_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", ["--nodes", "99999999999", "--out", str(tmp_path / "run")]) == 2
+    assert "nodes: 99999999999 is not accepted; expected a whole number between 1 and 100000" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -48,7 +48,7 @@ class Oven(Settings):
         ({"heat": 1.5}, "heat: 1.5 is not accepted; expected a number between 0 and 1"),
         ({"heat": float("nan")}, "heat: nan is not accepted; expected a number between 0 and 1"),
         ({"flour": "wood"}, "flour: 'wood' is not accepted; expected one of oat, rye"),
-        ({"minutes": [3, -1]}, "minutes: [3, -1] is not accepted; expected a list, each a number above 0"),
+        ({"minutes": [3, -1]}, "minutes: -1 is not accepted; expected a list, each a number above 0"),
         ({"minutes": [float("inf")]}, "minutes: [inf] is not accepted; expected a list, each a number above 0"),
         ({"steam": "yes"}, "steam: 'yes' is not accepted; expected true or false"),
         ({"recipe": 3}, "recipe: 3 is not accepted; expected a path or none"),

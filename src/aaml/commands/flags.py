@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import shutil
 import sys
@@ -19,7 +20,7 @@ from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.settings import NONE, Row, Settings, SettingsFile, changed, fields, other_names, rows
 
 _INDENT = "  "
-_WIDEST = 120  # characters of a line of text
+_NARROWEST, _WIDEST = 40, 120  # characters of a line of text
 _FEW = 6  # flags that a line names
 
 
@@ -33,6 +34,8 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
     import tyro
 
     message, printed = io.StringIO(), _Caught()
+    if shutil.get_terminal_size().columns < _NARROWEST:  # where the parser breaks each word, or goes on without end
+        os.environ["COLUMNS"] = str(_NARROWEST)
     argv = _own_names(settings, argv)
     how = _how(settings, argv)
     try:
@@ -238,8 +241,8 @@ def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
             return str(bad_value(field, " ".join(re.findall("'([^']*)'", values[1])), words))
     if choice := re.match(r"invalid choice '(.*)' for argument '-*(.*)'\. Expected one of \((.*?),?\)\.", message):
         value, field, names = choice.groups()
-        names = names.replace("'", "")
-        return str(bad_value(field, value, f"one of {names}"))
+        named = [each for each in names.replace("'", "").split(", ") if each]  # "" is for what is not said
+        return str(bad_value(field, value, f"one of {', '.join(named)}"))
     word = message.removeprefix("Unrecognized options: ").split(",")[0]
     if more.startswith("Perhaps you meant:"):
         flags = re.findall(r"--[\w-]+", more)

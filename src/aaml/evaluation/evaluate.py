@@ -97,6 +97,8 @@ def evaluate(
     found = find_task(task) if isinstance(task, str) else task
     entered, drawn = policy_entries(policies), _seeds(seeds, found)
     sizes = _sizes(nodes) or found.sizes or (None,)
+    for size in sizes:
+        found.size(size, pods)
     for entry in entered:
         check(entry, found, travels=parse_workers(workers) != Workers(), nodes=sizes[0])
     origin = {entry.name: identity(found, pods, entry.whole, entry.name) for entry in entered}

@@ -184,7 +184,7 @@ class Bill:
                 )
             ]  # fmt: skip
         if not self.nodes:
-            lines.append("no node has a price")
+            lines.append("no node has a price" if self.unpriced else "the cluster has no node to pay for")
             drawn = drawn[1:2] if self.commitments else []
         separated = [part for each in drawn for part in (each, "")][:-1]
         return "\n".join((*lines, *(("", plain(*separated)) if separated else ())))

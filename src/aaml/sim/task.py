@@ -3,19 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from aaml.cluster.objects import Node, Pod
 from aaml.errors import bad_value
 from aaml.scheduling.queue import QueueSettings
-from aaml.settings import Count, take
+from aaml.settings import take
 from aaml.sim.cluster import SimCluster
 from aaml.sim.metrics import BILLED, DECIDING, METRICS, find_metric
 from aaml.workload import traces
 from aaml.workload.load import Load
 from aaml.workload.model import Workload
+
+_Nodes, _Pods = Annotated[int, Meta(ge=1, le=100_000)], Annotated[int, Meta(ge=1, le=10_000_000)]
 
 _EXPECTED_SEED = 20_231  # of the pods that fragments are weighed by: a fixed sample, not the pods to come
 _EXPECTED_PODS = 2_000
@@ -132,11 +135,14 @@ class Task:
         return replace(self, name=name, draw=replace(draw, load=load))
 
     def size(self, nodes: int | None = None, pods: int | None = None) -> tuple[int, int]:
-        """Return how many nodes an episode has, and how many pods are drawn. Raises `UserError` for less than one."""
+        """Return how many nodes an episode has, and how many pods are drawn.
+
+        Raises `UserError` for less than one, and for more than 100,000 nodes or 10,000,000 pods.
+        """
         count = (self.sizes or (self.nodes,))[0] if nodes is None else nodes
         pods = self.pods if pods is None else pods
-        take("nodes", count, Count)
-        return count, take("pods", max(1, round(self.pods_per_node * count)) if pods is None else pods, Count)
+        take("nodes", count, _Nodes)
+        return count, take("pods", max(1, round(self.pods_per_node * count)) if pods is None else pods, _Pods)
 
     def arrivals(self, nodes: Nodes, pods: int, rng: np.random.Generator, trace: str | None = None) -> Workload:
         """Draw the workload of an episode on these nodes; see `build`."""

@@ -167,7 +167,7 @@ def open_run(
         if resume:
             _log.warning("%s holds no run to go on with: a new one begins", path)
         factory = EnvFactory(config.env_config)  # what cannot be made is told before there is a folder
-        _try_reward(config, factory)
+        _try(config, factory)
         if config.start is not None:
             # a model file that the agent cannot go on from is refused
             first_agent(config.network, config.begins_with, observation_spec=factory.observation_spec, seed=config.seed)
@@ -184,8 +184,10 @@ def open_run(
     return _same_run(config, known, path, said), RunFolder.open(path)
 
 
-def _try_reward(config: TrainConfig, factory: EnvFactory) -> None:
-    """Let a reward decide on a few pods, where it is a person's own. Raises `UserError` where that fails."""
+def _try(config: TrainConfig, factory: EnvFactory) -> None:
+    """Try the sizes, and a person's own reward on a few pods. Raises `UserError` for what cannot be."""
+    for size in config.sizes:
+        factory.task.size(size, config.pods)
     reward = factory.reward()
     files = [Path(part.rpartition(".py:")[0] + ".py").resolve() for part in config.reward.split(",") if ".py:" in part]
     if not files:

@@ -301,7 +301,7 @@ def test_commitments_pay_for_nodes_and_what_they_do_not_use_is_paid_too(prices):
     assert told["lines"][1] == {"name": "savings plan 1: all types", "per_hour": 0.06, "used_per_hour": 0.0}
     assert RunningBill("here", prices, 0.0).look(state, 0.0).commitments is None
     nothing = RunningBill("here", prices, 0.0, committed).look(make.cluster([]), 0.0).text()
-    assert "no node has a price" in nothing
+    assert "the cluster has no node to pay for" in nothing
     assert "1 reserved m4" in nothing, "what is paid without a node is told"
 
 

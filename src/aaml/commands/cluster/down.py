@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from aaml.commands.cluster import OfCluster
+from aaml.commands.cluster.list import nodes_of
 from aaml.commands.kinds import Flag
 from aaml.errors import UserError
 from aaml.kube.provision import cluster_of, records
@@ -22,7 +23,7 @@ def run(args: Args) -> int:
     what = f"cluster {args.name}"
     try:
         record = records.load(args.name)
-        runtime, what = record.runtime, f"cluster {args.name} at {record.server}, {record.nodes} nodes"
+        runtime, what = record.runtime, f"cluster {args.name} at {record.server}, {nodes_of(record)} nodes"
     except UserError:
         if not records.cluster_dir(args.name).exists():
             raise  # else its record is missing or damaged: what is there goes

@@ -25,13 +25,13 @@ def run(_: Args) -> int:
             print(f"{name:<20} {damaged}")
             continue
         print(
-            f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {_nodes(record):>5} nodes  "
+            f"{name:<20} {record.runtime:<7} Kubernetes {record.kubernetes}  {nodes_of(record):>5} nodes  "
             f"{record.server}  {_state(record)}"
         )
     return 0
 
 
-def _nodes(record: records.Record) -> int:
+def nodes_of(record: records.Record) -> int:
     """Return how many nodes a cluster has now; where it does not say, how many it was made with."""
     try:
         return count_nodes(cluster_of(record.name, record.runtime).api()).workers
