@@ -251,6 +251,20 @@ def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path, capsys: pytest.Capt
     assert [each.name for each in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
+def test_a_shape_of_storage_is_refused_for_a_kube_scheduler_that_takes_none(tmp_path: Path, capsys) -> None:
+    file, out = tmp_path / "profile.yaml", str(tmp_path / "plugin")
+    file.write_text(
+        "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{pluginConfig: ["
+        "{name: VolumeBinding, args: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}]}]}"
+    )
+    said = refused(capsys, f"kube-scheduler:{file}", "--kubernetes", "1.36", "--out", out)
+    assert "kubernetes: '1.36.1' is not accepted; expected 1.37 or newer" in said and "VolumeBinding: shape" in said
+    assert not Path(out).exists()
+    assert run("export", [f"kube-scheduler:{file}", "--out", out]) == 0
+    file.write_text(file.read_text().replace("shape: [", "bindTimeoutSeconds: 9}}]}]} # "))
+    assert run("export", [f"kube-scheduler:{file}", "--kubernetes", "1.36", "--out", out]) == 0
+
+
 def test_weights_alone_replace_those_of_a_plugin(tmp_path: Path) -> None:
     module = export(MODEL, tmp_path / "plugin")
     before = program_path(module)
