@@ -258,7 +258,8 @@ def test_a_shape_of_storage_is_refused_for_a_kube_scheduler_that_takes_none(tmp_
         "{name: VolumeBinding, args: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}]}]}"
     )
     said = refused(capsys, f"kube-scheduler:{file}", "--kubernetes", "1.36", "--out", out)
-    assert "kubernetes: '1.36.1' is not accepted; expected 1.37 or newer" in said and "VolumeBinding: shape" in said
+    assert "kubernetes: '1.36.1' is not accepted; expected 1.37 or newer" in said
+    assert "VolumeBinding: shape" in said
     assert not Path(out).exists()
     assert run("export", [f"kube-scheduler:{file}", "--out", out]) == 0
     file.write_text(file.read_text().replace("shape: [", "bindTimeoutSeconds: 9}}]}]} # "))
