@@ -15,7 +15,7 @@ import yaml
 from aaml.cluster.objects import RACK_LABEL, SERVER_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
-from aaml.schema import FastLoader, check_numbers
+from aaml.schema import FastLoader, check_numbers, of_json
 from aaml.settings import Count, take
 from aaml.yaml_text import yaml_stream
 
@@ -38,7 +38,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
     Raises `UserError` naming the file, also for a key that stands twice in a mapping.
     """
     try:
-        documents = list(yaml.load_all(path.read_bytes().decode("utf-8-sig"), Loader=FastLoader))
+        documents = _documents(path.read_bytes().decode("utf-8-sig"))
         check_numbers(documents, str(path))
     except (OSError, ValueError, OverflowError, RecursionError, yaml.YAMLError) as error:
         where = getattr(error, "problem_mark", None)
@@ -58,6 +58,18 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
         else:
             objects.append(document)
     return objects
+
+
+def _documents(text: str) -> list[Any]:
+    """Return what a text holds, as YAML or else as JSON, which escapes letters beyond 16 bits by two of them."""
+    try:
+        return list(yaml.load_all(text, Loader=FastLoader))
+    except yaml.YAMLError:
+        try:
+            return [of_json(text.encode(), "", any_number=True)]
+        except UserError:
+            pass
+        raise
 
 
 def _items(document: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

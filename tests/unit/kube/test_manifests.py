@@ -1,5 +1,6 @@
 """Objects from YAML, as a user of the Go simulator has them, and the words that bad files get."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -392,3 +393,14 @@ def test_a_pod_of_an_exported_cluster_counts_once(tmp_path: Path, caplog) -> Non
     assert read(deployment, evicted) == ["web-0", "web-1"]  # an evicted pod is made again
     other = made[0].replace("metadata:", "metadata:\n  namespace: other", 1)
     assert read(deployment, other) == ["web-0", "web-1", "web-5b7d-a"]
+
+
+def test_annotations_and_json_are_taken_as_kubectl_takes_them(tmp_path: Path) -> None:
+    told = {"metadata": {"name": "a", "annotations": {"Example.COM/Owner": "\N{PARTY POPPER} x"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", **told, "spec": {"containers": [{"name": "c"}]}}
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(pod))  # escapes the letter
+    assert [each.name for each in load([file]).pods] == ["a"]
+    file.write_text(json.dumps(pod).replace('"a"', '"a", "name": "b"', 1))
+    with pytest.raises(UserError, match="not readable as YAML"):
+        load([file])

@@ -92,7 +92,7 @@ def _metadata(value: wire.Metadata) -> Iterator[Refusal]:
             "up to 63 small letters, digits and '-', with a letter or digit at both ends",
         )
     yield from _labels("labels", value.labels)
-    yield from _keys("annotations", value.annotations or ())
+    yield from _keys("annotations", map(str.lower, value.annotations or ()))  # large letters of a domain too
 
 
 def _weight(value: wire.PreferredNodeTerm | wire.WeightedPodTerm) -> Iterator[Refusal]:
