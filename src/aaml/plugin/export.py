@@ -23,7 +23,7 @@ from aaml.learning.config import LIVE
 from aaml.outputs import LOCK, output_folder
 from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
 from aaml.plugin.module import CONFIGURATION, WEIGHTS, PluginModule, is_module
-from aaml.plugin.profile import is_profile, profile_of, score_document
+from aaml.plugin.profile import is_profile, profile_of
 from aaml.plugin.source import EMBEDDED, older_releases, source_files
 from aaml.plugin.weights import is_weights, write_profile, write_weights
 from aaml.yaml_text import yaml_text
@@ -38,8 +38,6 @@ _SCHEDULER = re.compile(r"[A-Za-z0-9]([\w.-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _PATH = re.compile(r"[\w./-]+", re.ASCII)
 _MOUNTED = ("/", "/tmp", "/etc/aaml", "/etc/aaml-learner")  # noqa: S108  (of containers)
 _POLICY = (str(EMBEDDED), WEIGHTS)  # replaced at any time, also by `aaml export MODEL --out weights.json`
-_SHAPES_STORAGE = (1, 37)
-"""From which Kubernetes on VolumeBinding takes a shape (feature gate StorageCapacityScoring)."""
 SUFFIX = ".json"
 """Of an output that is the weights alone."""
 
@@ -102,27 +100,12 @@ def export(spec: str, out: Path, options: ExportOptions | None = None) -> Plugin
     """
     options = options or ExportOptions()
     kubernetes = check_kubernetes(options.kubernetes)
-    _check_profile(spec, kubernetes)
     _check_names(options)
     with output_folder(out):
         begun = is_module(out) or (out / WRITTEN).is_file()
         if not begun and any(each.name != LOCK for each in out.iterdir()):
             raise bad_value("out", str(out), "a new or empty folder, or one that `aaml export` wrote")
         return _export(spec, out, options, kubernetes)
-
-
-def _check_profile(spec: str, kubernetes: str) -> None:
-    """Raise `UserError` for what a profile says that this kube-scheduler refuses: the plugin would decide nothing."""
-    if not is_profile(spec) or _numbers(kubernetes) >= _SHAPES_STORAGE:
-        return
-    for each in score_document(spec)["profiles"][0]["pluginConfig"]:
-        if each["name"] == "VolumeBinding" and (each.get("args") or {}).get("shape") is not None:
-            first = ".".join(map(str, _SHAPES_STORAGE))
-            raise bad_value("kubernetes", kubernetes, f"{first} or newer: {spec} has VolumeBinding: shape")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")[:2]))
 
 
 def _check_names(options: ExportOptions) -> None:

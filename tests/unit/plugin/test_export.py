@@ -20,7 +20,8 @@ from aaml.plugin.build import build, program_path
 from aaml.plugin.configuration import DECIDES, DEFAULTS_GIVE, ProfileOptions
 from aaml.plugin.export import ExportOptions, export
 from aaml.plugin.module import PluginModule, is_plugin
-from aaml.plugin.source import source_files
+from aaml.plugin.profile import CARRIED, score_document
+from aaml.plugin.source import MODULE, source_files
 
 MODEL = "varied-acdqn"
 
@@ -251,19 +252,22 @@ def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path, capsys: pytest.Capt
     assert [each.name for each in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
-def test_a_shape_of_storage_is_refused_for_a_kube_scheduler_that_takes_none(tmp_path: Path, capsys) -> None:
-    file, out = tmp_path / "profile.yaml", str(tmp_path / "plugin")
+def test_a_profile_has_no_score_plugin_that_the_module_refuses(tmp_path: Path, caplog) -> None:
+    carried = re.search(
+        r"var defaultScores = \[\]string\{(.*?)\}", (MODULE / "internal/aaml/carried.go").read_text(), re.DOTALL
+    )
+    assert carried is not None
+    assert frozenset(re.findall(r"names\.(\w+)", carried[1])) == CARRIED
+    file = tmp_path / "profile.yaml"
     file.write_text(
         "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, profiles: [{pluginConfig: ["
         "{name: VolumeBinding, args: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}}]}]}"
     )
-    said = refused(capsys, f"kube-scheduler:{file}", "--kubernetes", "1.36", "--out", out)
-    assert "kubernetes: '1.36.1' is not accepted; expected 1.37 or newer" in said
-    assert "VolumeBinding: shape" in said
-    assert not Path(out).exists()
-    assert run("export", [f"kube-scheduler:{file}", "--out", out]) == 0
-    file.write_text(file.read_text().replace("shape: [", "bindTimeoutSeconds: 9}}]}]} # "))
-    assert run("export", [f"kube-scheduler:{file}", "--kubernetes", "1.36", "--out", out]) == 0
+    for spec in ("kube-scheduler", "kube-scheduler-packing", f"kube-scheduler:{file}"):
+        (profile,) = score_document(spec)["profiles"]
+        names = {each["name"] for each in (*profile["plugins"]["score"]["enabled"], *profile["pluginConfig"])}
+        assert names <= CARRIED
+        assert ("VolumeBinding stays behind" in caplog.text) == (str(file) in spec)
 
 
 def test_weights_alone_replace_those_of_a_plugin(tmp_path: Path) -> None:
@@ -343,7 +347,7 @@ def test_a_configuration_becomes_a_policy_of_its_score_plugins(
     (profile,) = told["configuration"]["profiles"]
     assert {each["name"]: each["weight"] for each in profile["plugins"]["score"]["enabled"]} == {
         "TaintToleration": 3, "NodeAffinity": 2, "NodeResourcesFit": 7, "InterPodAffinity": 2,
-        "NodeResourcesBalancedAllocation": 1, "VolumeBinding": 1,
+        "NodeResourcesBalancedAllocation": 1,
     }  # fmt: skip
     assert {each["name"]: each["args"] for each in profile["pluginConfig"]} == {
         "InterPodAffinity": {"hardPodAffinityWeight": 60},
