@@ -201,11 +201,12 @@ def rules(kubeconfig: Path) -> set[tuple[str, str, str]]:
     found = json.loads(Transport(kubeconfig).request("POST", path, review))["status"]["resourceRules"]
     return {
         (verb, resource, name)
-        for rule in found if not {"authorization.k8s.io", "authentication.k8s.io"} & set(rule["apiGroups"])
+        for rule in found if not OF_EVERY_ACCOUNT & set(rule["apiGroups"])
         for verb in rule["verbs"] for resource in rule["resources"] for name in rule.get("resourceNames", [""])
     }  # fmt: skip
 
 
+OF_EVERY_ACCOUNT = {"authorization.k8s.io", "authentication.k8s.io", "certificates.k8s.io"}
 READS = ("nodes", "pods", "namespaces", "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes")
 ALSO_TO_PLACE = ("volumeattachments", "csidrivers", "csistoragecapacities")
 

@@ -187,7 +187,7 @@ def granted(kubeconfig):
     return {
         (verb, resource)
         for rule in found
-        if not {"authorization.k8s.io", "authentication.k8s.io"} & set(rule["apiGroups"])
+        if not {"authorization.k8s.io", "authentication.k8s.io", "certificates.k8s.io"} & set(rule["apiGroups"])
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
