@@ -50,13 +50,13 @@ browser: ## the browser of the tests, where it may be installed
 test: lint kwok browser ## every test, the live ones on real KWOK included
 	@$(MAKE) --no-print-directory --jobs=2 types every-test
 
-test-fast: lint ## lint, types, and the quick unit tests: four minutes on two cores
+test-fast: lint ## lint, types, and the quick unit tests: three minutes on two cores
 	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
 
 every-test: setup
 	$(BIN)/python -m pytest $(SHARED_OUT)
 
-quick-tests: WORKERS = $(CORES)
+quick-tests: WORKERS = $(shell echo $$(($(CORES) + 1)))  # some wait for processes
 quick-tests: setup
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
