@@ -189,11 +189,7 @@ def with_parameters(operation: _Op, parameters: Mapping[str, Any]) -> _Op:
         if isinstance(value, Operation):
             values[name] = with_parameters(value, parameters)
         elif name.endswith(_PARAM) and value:
-            if (
-                isinstance(operation, CreatePods)
-                and _is_steady(operation, parameters)
-                and value == operation.count_param
-            ):
+            if name == "count_param" and isinstance(operation, CreatePods) and _is_steady(operation, parameters):
                 continue  # it creates pods for some time, however many
             if value.removeprefix("$") not in parameters:
                 raise UserError(f"{value}: the workload does not say it; it says {', '.join(parameters)}")

@@ -18,7 +18,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import is_model, load_policy
 from aaml.evaluation.zoo import model_file, with_critic
 from aaml.files import write_bytes, write_json
-from aaml.kube.provision.binaries import kubernetes_flags, minimum_go, release, releases
+from aaml.kube.provision.binaries import kubernetes_flags, minimum_go, minor, release, releases
 from aaml.learning.config import LIVE
 from aaml.outputs import LOCK, output_folder
 from aaml.plugin.configuration import DEFAULTS_GIVE, ProfileOptions, deployed
@@ -58,16 +58,10 @@ class ExportOptions:
 
 def check_kubernetes(version: str) -> str:
     """Return the version of Kubernetes that is meant. Raises `UserError` for one that a plugin cannot be for."""
-    newest, *before = releases()
-    known = [newest, *(each for each in before if _minor(each) in older_releases())]
-    found = release(version) if version.removeprefix("v") in {*releases(), *map(_minor, releases()), ""} else version
-    if found not in known:
+    known = [each for each in releases() if each == release() or minor(each) in older_releases()]
+    if version.removeprefix("v") not in {"", *known, *map(minor, known)}:
         raise bad_value("kubernetes", version, f"one of {', '.join(known)}, for which it is built and tested")
-    return found
-
-
-def _minor(version: str) -> str:
-    return version.rpartition(".")[0]
+    return release(version)
 
 
 def export_weights(spec: str, path: Path, expected: Sequence[Pod] = ()) -> None:
@@ -128,7 +122,7 @@ def _export(spec: str, out: Path, options: ExportOptions, kubernetes: str) -> Pl
     module = PluginModule(out.absolute())
     files: dict[str, bytes] = {
         str(path): content
-        for path, content in source_files("" if kubernetes == release() else _minor(kubernetes)).items()
+        for path, content in source_files("" if kubernetes == release() else minor(kubernetes)).items()
     }
     values = {
         "kubernetes": kubernetes,

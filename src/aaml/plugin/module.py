@@ -39,9 +39,7 @@ class PluginModule:
     def kubernetes(self) -> str:
         """The version of Kubernetes that it is pinned to. Raises `UserError` where its go.mod names none."""
         file = self.folder / "go.mod"
-        pinned = re.search(
-            r"^\s*(?:require )?k8s\.io/kubernetes v(\d+\.\d+\.\d+)", file.read_text("utf-8"), re.MULTILINE
-        )
+        pinned = _PINNED.search(file.read_text(encoding="utf-8"))
         if pinned is None:
             raise UserError(f"{file}: no requirement of k8s.io/kubernetes")
         return pinned[1]

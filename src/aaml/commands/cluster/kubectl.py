@@ -8,7 +8,7 @@ import tyro
 
 from aaml.commands.cluster import OfCluster
 from aaml.kube.provision import ensure_programs, records
-from aaml.kube.provision.binaries import programs_dir
+from aaml.kube.provision.binaries import minor, programs_dir
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Args(OfCluster):
 
 def run(args: Args) -> int:
     """Run it, and return its exit status."""
-    kubernetes = records.load(args.name).minor
+    kubernetes = minor(records.load(args.name).kubernetes)
     environment = os.environ | {"KUBECONFIG": str(records.kubeconfig_path(args.name))}
     command = [str(programs_dir(kubernetes) / "kubectl"), *args.arguments]
     ensure_programs(kubernetes)

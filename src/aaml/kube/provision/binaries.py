@@ -90,9 +90,14 @@ def release(kubernetes: str = "") -> str:
     """
     wanted = kubernetes.removeprefix("v")
     for version, recipe in releases().items():
-        if wanted in {version, version.rpartition(".")[0]} or (not wanted and recipe == _KUBERNETES):
+        if wanted in {version, minor(version)} or (not wanted and recipe == _KUBERNETES):
             return version
     raise bad_value("kubernetes", kubernetes, f"one of {', '.join(releases())}")
+
+
+def minor(version: str) -> str:
+    """Return the release of a version: "1.36" of "1.36.1"."""
+    return version.rpartition(".")[0]
 
 
 def versions(kubernetes: str = "") -> Versions:

@@ -20,7 +20,7 @@ from aaml.errors import UserError, bad_value
 from aaml.files import write_text
 from aaml.folders import private_dir, state_dir
 from aaml.kube.provision import kubeconfig, records
-from aaml.kube.provision.binaries import ensure_programs, programs_dir, release
+from aaml.kube.provision.binaries import ensure_programs, minor, programs_dir, release
 from aaml.kube.provision.components import Component, add_component, kill_strays, read_components
 from aaml.kube.provision.nodes import create_nodes
 from aaml.kube.provision.owner import Owner
@@ -51,7 +51,7 @@ class KwokCluster:
     @property
     def kubectl(self) -> Path:
         """The kubectl of the cluster's own version."""
-        return programs_dir(records.load(self.name).minor) / "kubectl"
+        return programs_dir(minor(records.load(self.name).kubernetes)) / "kubectl"
 
     def api(self) -> Transport:
         """Return a connection as an administrator."""

@@ -21,7 +21,7 @@ _PORT = 8080  # where the image serves plain HTTP; it must not be published beyo
 
 
 def image() -> str:
-    """Return KWOK's image, which has the newest Kubernetes that this version of KWOK has one of."""
+    """Return KWOK's image, of the Kubernetes that the compose stack has too."""
     pinned = versions(_KUBERNETES)
     return f"registry.k8s.io/kwok/cluster:v{pinned.kwok}-k8s.v{pinned.kubernetes}"
 

@@ -62,11 +62,6 @@ class Record:
     owner: Owner | None = None
 
     @property
-    def minor(self) -> str:
-        """The release of Kubernetes, "1.37"."""
-        return self.kubernetes.rpartition(".")[0]
-
-    @property
     def orphaned(self) -> bool:
         """Whether the cluster belongs to a process that is gone."""
         return self.owner is not None and not self.owner.alive()
