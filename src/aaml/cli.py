@@ -12,10 +12,11 @@ from typing import Any
 
 from aaml.commands.signals import Terminated, raise_terminated
 from aaml.commands.table import COMMANDS, GROUPS, module_of, overview, unknown
-from aaml.errors import UserError
+from aaml.errors import UserError, bad_value
 from aaml.extras import missing_extra
 
 _HELP = ("-h", "--help", "help")
+_THREADS = "NUMBA_NUM_THREADS"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -62,7 +63,9 @@ def execute(
 
     threading.excepthook = quiet_where_told
     try:
-        return int(handler(parse(settings, argv, prog, description, underscores=underscores)) or 0)
+        told = parse(settings, argv, prog, description, underscores=underscores)
+        _check_threads()
+        return int(handler(told) or 0)
     except UserError as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 2
@@ -84,6 +87,13 @@ def execute(
         return 2
     finally:
         logging.shutdown()
+
+
+def _check_threads() -> None:
+    """Raise `UserError` for a number of threads at which numba would print tracebacks, or none of its kernels runs."""
+    value = os.environ.get(_THREADS, "1")
+    if not value.strip().isdecimal() or int(value) < 1:
+        raise bad_value(_THREADS, value, "a whole number of at least 1, or none where it is not set")
 
 
 def script(file: str, settings: Any, handler: Callable[[Any], int], description: str | None) -> int:

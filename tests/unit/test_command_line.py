@@ -81,6 +81,17 @@ def test_mistakes_get_one_line(
         assert word in said
 
 
+@pytest.mark.parametrize("value", ["abc", "1.5", "0", "-1", ""])
+def test_a_number_of_threads_that_is_none_is_told_before_a_command_runs(
+    value: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    assert run("show policies", []) == 2
+    told = f"NUMBA_NUM_THREADS: {value!r} is not accepted; expected a whole number of at least 1"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
 def test_every_command_is_listed_and_explains_itself() -> None:
     listed = {line.split()[0] for line in overview().splitlines() if line.startswith("  ")}
     assert listed == {name.split()[0] for name in COMMANDS}
@@ -219,6 +230,9 @@ def test_what_there_is_is_shown_by_name(
         ("show formula", ["balance-formula", "b"], "'b' is one word too many; expected --form"),
         ("show", ["nope"], "command: 'nope' is not known; expected one of policies, models, tasks, formula"),
         ("train", ["balance"], "'balance' is one word too many; expected flags alone"),
+        ("schedule", ["policy", "fgd"], "'fgd' is one word too many; did you mean --policy fgd? (see aaml schedule"),
+        ("schedule", ["dqn", "fgd"], "'fgd' is one word too many; expected flags alone (see aaml schedule --help)"),
+        ("schedule", ["policy", "--fallback"], "fallback: needs a value; expected text (see aaml schedule --help)"),
     ],
 )
 def test_a_name_that_there_is_none_of_is_told_in_a_line(

@@ -12,9 +12,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args, get_type_hints
 
 from aaml.errors import UserError, bad_value, did_you_mean
 from aaml.settings import NONE, Row, Settings, SettingsFile, changed, fields, other_names, rows
@@ -48,8 +48,8 @@ def parse(settings: Any, argv: Sequence[str], prog: str, description: str | None
             print(re.sub(r"\n{3,}", "\n\n", printed.getvalue()), end="")
             raise
         start = how["default"] if isinstance(how["default"], Settings) else how["f"]
-        known = rows(start) if isinstance(start, Settings) or issubclass(start, Settings) else []
-        raise UserError(f"{_mistake(message.getvalue(), known)} (see {prog} --help)") from None
+        known = rows(start) if isinstance(start, Settings) or issubclass(start, Settings) else _of_word(start, argv)
+        raise UserError(f"{_mistake(message.getvalue(), known, argv)} (see {prog} --help)") from None
     return _saying(parsed, how["default"], argv) if isinstance(parsed, Settings) else parsed
 
 
@@ -220,7 +220,26 @@ def _has_to_be_told(settings: type) -> bool:
     return any((each.default, each.default_factory) == fresh for each in dataclasses.fields(settings))
 
 
-def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
+def _of_word(command: type, argv: Sequence[str]) -> list[Row]:
+    """Return the settings of a command whose first word chooses among several, such as `aaml schedule policy`."""
+    choices = [each for hint in get_type_hints(command, include_extras=True).values() for each in _annotated(hint)]
+    for kind, *told in choices:
+        if argv and any(getattr(each, "name", None) == argv[0] for each in told) and issubclass(kind, Settings):
+            return rows(kind)
+    return []
+
+
+def _annotated(hint: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield each annotated class within a type, with what is annotated."""
+    inner = get_args(hint)
+    if hasattr(hint, "__metadata__") and isinstance(inner[0], type):
+        yield inner
+        return
+    for each in inner:
+        yield from _annotated(each)
+
+
+def _mistake(box: str, known: Sequence[Row], argv: Sequence[str]) -> str:  # noqa: PLR0911
     """Return what the parser says in a box as one line, with what the settings take or the name that was meant."""
     message, more = _paragraphs(box)[:2]
     if missing := re.match(r"Missing from .*?: \S+ (.*?)\.? \(required\)", message):
@@ -252,18 +271,21 @@ def _mistake(box: str, known: Sequence[Row]) -> str:  # noqa: PLR0911
     if more.startswith("Available subcommands: "):
         names = more.removeprefix("Available subcommands: ")
         return str(bad_value("command", word, f"one of {names}"))
-    return _too_many(word, known) if message != word and not word.startswith("-") else message
+    return _too_many(word, known, argv) if message != word and not word.startswith("-") else message
 
 
-def _too_many(word: str, known: Sequence[Row]) -> str:
+def _too_many(word: str, known: Sequence[Row], argv: Sequence[str]) -> str:
     """Return in a line what may stand where a word without a flag does."""
     import tyro
 
+    before = argv[argv.index(word) - 1] if word in argv[1:] else ""
+    if before in {row.name for row in known}:  # `policy kube-scheduler`
+        return f"{word!r} is one word too many; did you mean --{before} {word}?"
     (positional,) = get_args(tyro.conf.Positional[str])[1:]
     flags = [
         f"--{row.name.replace('_', '-')}" for row in known if positional not in getattr(row.kind, "__metadata__", ())
     ]
-    return f"{word!r} is one word too many; expected {', '.join(flags) if len(flags) <= _FEW else 'flags alone'}"
+    return f"{word!r} is one word too many; expected {', '.join(flags) if 0 < len(flags) <= _FEW else 'flags alone'}"
 
 
 def _meant(word: str, known: Sequence[Row]) -> str:
