@@ -358,6 +358,7 @@ def _server_settings(server: str) -> Any:
 
 _HERE = "; name a cluster's kubeconfig there or by --kubeconfig, or start a cluster here: `aaml cluster up`"
 _USUAL = "~/.kube/config"
+_BY_PROGRAM = "_load_from_exec_plugin"  # the function of the client that runs a credential program
 
 
 def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
@@ -373,7 +374,8 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
     where = f"kubeconfig {file!r}" if there else "service account"
     try:
         if there:
-            config.load_kube_config(config_file=file, context=context, client_configuration=settings)
+            with _credentials_told() as failed:
+                config.load_kube_config(config_file=file, context=context, client_configuration=settings)
         else:
             config.load_incluster_config(client_configuration=settings)
     except config.ConfigException as error:
@@ -381,9 +383,30 @@ def _load(kubeconfig: Path | str | None, context: str | None) -> Any:
         raise UserError(f"{where}: no usable cluster configuration ({wrong}); try `aaml cluster up`") from error
     except (yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: cannot be read ({_wrong(file) or _short(error)})") from error
+    if there and failed:
+        raise UserError(f"{where}: its credential program (exec) gives no credentials: {failed[0]}")
     if not _address(str(settings.host)):
         raise UserError(f"{where}: the cluster's server is {settings.host!r}; expected https://HOST:PORT")
     return settings
+
+
+@contextmanager
+def _credentials_told() -> Iterator[list[str]]:
+    """Collect in lines what the client logs of a credential program that fails, after which it goes on without."""
+    told: list[str] = []
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.funcName != _BY_PROGRAM:
+            return True
+        told.append(" ".join(record.getMessage().removeprefix("exec: ").split()))
+        return False
+
+    root = logging.getLogger()
+    root.addFilter(collect)
+    try:
+        yield told
+    finally:
+        root.removeFilter(collect)
 
 
 def _address(server: str) -> bool:

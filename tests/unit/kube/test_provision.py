@@ -469,6 +469,26 @@ def test_a_malformed_kubeconfig_is_told_where_it_is_wrong(tmp_path, content, sai
 
 
 @pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("no-such-program", "No such file or directory: 'no-such-program'"), ("'false'", "process returned 1"),
+        ("echo", "failed to decode process output: Expecting value"),
+    ],
+)  # fmt: skip
+def test_a_credential_program_that_gives_none_is_told_in_one_line(tmp_path, capsys, program, said):
+    file = tmp_path / "config"
+    file.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\n"
+        f"users: [{{name: u, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {program}}}}}}}]\n"
+    )
+    assert cli.run("bill", ["--kubeconfig", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"kubeconfig '{file}': its credential program (exec) gives no credentials: " in line
+    assert said in line
+
+
+@pytest.mark.parametrize(
     "address_", ["ftp://a:1", "nonsense://x", "https://127.0.0.1:99999", "https://127.0.0.1:abc", "https://a b:6443"]
 )
 def test_an_address_that_is_none_is_told_in_a_line(tmp_path, address_):
