@@ -20,7 +20,7 @@ from aaml.cluster.objects import Node
 from aaml.errors import UserError
 from aaml.evaluation.statistics import LEAST_SEEDS, Interval, mean_interval
 from aaml.nodes.commitments import Commitments, Covered, Pool
-from aaml.nodes.prices import PriceList, kind
+from aaml.nodes.prices import PriceList, kind, usd
 from aaml.nodes.usage import HOUR_S, Hours, Usage, pool_of
 from aaml.telemetry.tables import plain, table
 from aaml.workload.trace.events import NodeGone, NodeSeen
@@ -78,15 +78,15 @@ class RecordedBill:
         """Return it as text."""
         of = self.per_hour
         used = f", {1.0 - of.unused / of.committed:.0%} used" if of.committed else ""
-        spot = f", spot ${self.spot_per_hour:.4f}" if self.spot_per_hour else ""
+        spot = f", spot ${usd(self.spot_per_hour)}" if self.spot_per_hour else ""
         lines = [
             (
-                f"{self.source}: {self.hours:.4g} h recorded, ${of.paid + self.spot_per_hour:.4f} an hour; "
-                f"without commitments ${self.alone_per_hour + self.spot_per_hour:.4f}"
+                f"{self.source}: {self.hours:.4g} h recorded, ${usd(of.paid + self.spot_per_hour)} an hour; "
+                f"without commitments ${usd(self.alone_per_hour + self.spot_per_hour)}"
             ),
             (
-                f"commitments ${of.committed:.4f} an hour{used}, for nodes of ${of.covered:.4f}; "
-                f"unused ${of.unused:.4f}; nodes on demand ${of.on_demand:.4f}{spot}"
+                f"commitments ${usd(of.committed)} an hour{used}, for nodes of ${usd(of.covered)}; "
+                f"unused ${usd(of.unused)}; nodes on demand ${usd(of.on_demand)}{spot}"
             ),
         ]
         if self.unpriced:
@@ -95,7 +95,7 @@ class RecordedBill:
         drawn = table(
             ("commitment", "$ an hour", "used", "one more saves, $ an hour", "best", "it saves, $ an hour"),
             (
-                (each.name, f"{each.per_hour:.4f}",
+                (each.name, usd(each.per_hour),
                  f"{each.used_per_hour / each.per_hour:.0%}" if each.per_hour else "",
                  f"{each.one_more:+}", f"{each.best:.4g}",
                  "" if each.best == each.amount else f"{each.best_saves:+}")
@@ -196,7 +196,8 @@ def _blocks(found: Hours) -> tuple[list[npt.NDArray[np.int64]], str]:
     if len(whole) >= LEAST_SEEDS:
         return whole, f"{len(whole)} blocks of {_DAY} hours"
     hours = [np.array([place]) for place in range(len(found.hours))]
-    return hours, f"{len(hours)} clock hours: under {LEAST_SEEDS} days, which is too short to tell a day from a week"
+    counted = "1 clock hour" if len(hours) == 1 else f"{len(hours)} clock hours"
+    return hours, f"{counted}: under {LEAST_SEEDS} days, which is too short to tell a day from a week"
 
 
 # ---- what was recorded -----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.kube.watcher import ClusterWatch
 from aaml.nodes.commitments import Commitments, Covered, Pool
-from aaml.nodes.prices import NO_TYPE, PriceList, capacity_type, kind
+from aaml.nodes.prices import NO_TYPE, PriceList, capacity_type, kind, usd
 from aaml.nodes.usage import Usage, pool_of
 from aaml.telemetry.tables import plain, table
 
@@ -83,12 +83,12 @@ class CommitmentsNow:
         now, since = self.now, self.since
         return [
             (
-                f"commitments: ${now.committed:.4f} an hour{used(now)}, for nodes of ${now.covered:.4f}; "
-                f"unused ${now.unused:.4f}; nodes on demand ${now.on_demand:.4f}"
+                f"commitments: ${usd(now.committed)} an hour{used(now)}, for nodes of ${usd(now.covered)}; "
+                f"unused ${usd(now.unused)}; nodes on demand ${usd(now.on_demand)}"
             ),
             (
-                f"commitments since then: ${since.committed:.4f}{used(since)}, for nodes of ${since.covered:.4f}; "
-                f"unused, as far as nodes are known, ${since.unused:.4f}; nodes on demand ${since.on_demand:.4f}"
+                f"commitments since then: ${usd(since.committed)}{used(since)}, for nodes of ${usd(since.covered)}; "
+                f"unused, as far as nodes are known, ${usd(since.unused)}; nodes on demand ${usd(since.on_demand)}"
             ),
         ]
 
@@ -128,15 +128,15 @@ class Bill:
         """Return it as text with at most so many owners; the others are summed up in a line."""
         unused = self.commitments.now.unused if self.commitments else 0.0
         used = self.per_hour - self.idle_per_hour - unused
-        core = "" if self.per_core_hour is None else f", ${self.per_core_hour:.4f} for an hour of a requested core"
-        lines = [f"{self.server}: {_nodes(self.nodes)}, ${self.per_hour:.4f} an hour{core}"]
+        core = "" if self.per_core_hour is None else f", ${usd(self.per_core_hour)} for an hour of a requested core"
+        lines = [f"{self.server}: {_nodes(self.nodes)}, ${usd(self.per_hour)} an hour{core}"]
         if self.per_hour:
             lines.append(
-                f"pods request {used / self.per_hour:.0%} of it (${used:.4f}), idle ${self.idle_per_hour:.4f} an hour"
+                f"pods request {used / self.per_hour:.0%} of it (${usd(used)}), idle ${usd(self.idle_per_hour)} an hour"
             )
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since_s))
         went = f", {self.gone} that went included" if self.gone else "; nodes that went before are not in it"
-        lines.append(f"since {since}: ${self.spent:.4f}{went}")
+        lines.append(f"since {since}: ${usd(self.spent)}{went}")
         lines += self.commitments.text() if self.commitments else ()
         if self.silent:
             lines.append("the API server does not answer: nodes and pods are as last seen")
@@ -150,7 +150,7 @@ class Bill:
             table(
                 ("type", "capacity", "nodes", "$ an hour", "CPU requested", "memory requested"),
                 (
-                    (each.type, each.capacity_type, each.nodes, f"{each.per_hour:.4f}", f"{each.cpu_share:.0%}",
+                    (each.type, each.capacity_type, each.nodes, usd(each.per_hour), f"{each.cpu_share:.0%}",
                      f"{each.memory_share:.0%}")
                     for each in self.by_type
                 ),
@@ -161,11 +161,11 @@ class Bill:
                 (
                     *(
                         (each.namespace, each.owner, each.pods, f"{each.cores:g}", f"{each.gib:.1f}",
-                         f"{each.gpus:g}", f"{each.per_hour:.4f}")
+                         f"{each.gpus:g}", usd(each.per_hour))
                         for each in _shortened(self.by_owner, rows)
                     ),
-                    ("", "idle: what no pod requests", "", "", "", "", f"{self.idle_per_hour:.4f}"),
-                    *([("", "unused: commitments without a node", "", "", "", "", f"{unused:.4f}")]
+                    ("", "idle: what no pod requests", "", "", "", "", usd(self.idle_per_hour)),
+                    *([("", "unused: commitments without a node", "", "", "", "", usd(unused))]
                       if self.commitments else ()),
                 ),
                 right=("pods", "cores", "GiB", "GPUs", "$ an hour"),
@@ -176,7 +176,7 @@ class Bill:
                 table(
                     ("commitment", "$ an hour", "used"),
                     (
-                        (each.name, f"{each.per_hour:.4f}",
+                        (each.name, usd(each.per_hour),
                          f"{each.used_per_hour / each.per_hour:.0%}" if each.per_hour else "")
                         for each in self.commitments.lines
                     ),

@@ -1,5 +1,6 @@
 """What nodes that are there cost, by their labels: instance type, capacity type, zone."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from aaml.nodes.catalogue import InstanceType, Offering
 from aaml.nodes.catalogue_file import read_types
 
 NO_TYPE = "no instance type"
+_SHOWN, _NOTHING = 0.00095, 1e-9  # dollars: as four decimals show them, and as sums of floats miss by
 
 
 def capacity_type(node: Node) -> str:
@@ -30,6 +32,13 @@ def capacity_type(node: Node) -> str:
 def kind(node: Node) -> str:
     """Return a node's instance type, `NO_TYPE` where it has no such label."""
     return node.labels.get(TYPE_LABEL, "") or NO_TYPE
+
+
+def usd(amount: float) -> str:
+    """Return an amount of dollars with four decimals; with two digits that are not 0 where four would show none."""
+    if abs(amount) >= _SHOWN or abs(amount) < _NOTHING:
+        return f"{amount + 0.0:.4f}"
+    return f"{amount:.{1 - math.floor(math.log10(abs(amount)))}f}"
 
 
 class PriceList:

@@ -67,6 +67,14 @@ def test_an_hour_more_or_less_by_hand():
     assert "88% used" in text
 
 
+def test_a_short_recording_of_a_cheap_node_is_told_in_the_singular_and_with_digits():
+    found = evaluated(SavingsPlan(dollars_per_hour=0.0, discount=0.5), spans=[(node("a"), 0, 1)], until=1.0)
+    assert found.blocks.startswith("1 clock hour: under 5 days")
+    found = evaluated(SavingsPlan(dollars_per_hour=0.0000125, discount=0.5), spans=[(node("a"), 0, None)])
+    assert "commitments $0.000013 an hour" in found.text()
+    assert "0.000013" in found.text().split("commitment ")[1], "in the table too"
+
+
 def test_one_more_instance_is_what_it_pays_for_less_its_price():
     reserved = Reservation(instance_type="m", count=1, dollars_per_hour=0.6)
     found = evaluated(reserved, spans=[(node("a"), 0, None), (node("b"), 0, 3), (node("c"), 0, 1)])

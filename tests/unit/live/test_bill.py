@@ -26,7 +26,7 @@ from aaml.kube.watcher import ClusterWatch
 from aaml.live.bill import RunningBill, follow
 from aaml.nodes.catalogue_file import read_types
 from aaml.nodes.commitments import Commitments, Covered, Reservation, SavingsPlan
-from aaml.nodes.prices import PriceList
+from aaml.nodes.prices import PriceList, usd
 from support import make
 from support.make import GIB
 from support.scripted_api import one_node
@@ -105,6 +105,15 @@ def test_without_a_file_the_types_that_ship_have_their_prices():
 
 def test_a_file_counts_before_what_a_node_says(prices):
     assert prices.price(typed("n", "m4", **{PRICE_LABEL: "9.5"})) == 0.20
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [(0.0, "0.0000"), (-0.0, "0.0000"), (1e-17, "0.0000"), (0.16, "0.1600"), (12.34567, "12.3457"),
+     (0.000949, "0.00095"), (0.00004, "0.000040"), (-0.0000123, "-0.000012")],
+)  # fmt: skip
+def test_a_price_shows_two_digits_at_least(amount, shown):
+    assert usd(amount) == shown
 
 
 def test_prices_are_divided_among_owners_and_what_is_idle(prices):
