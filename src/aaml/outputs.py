@@ -11,6 +11,7 @@ import logging
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -50,6 +51,19 @@ def output_file(path: Path, *, field: str = "out") -> Iterator[Path]:
         return
     with _held(path, path.with_name(f".{path.name}{LOCK}"), field):
         yield path
+
+
+def refuse_unwritable(path: Path, *, field: str) -> None:
+    """Raise `UserError` where no file can be written into a folder, which others may write to meanwhile."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"\n")
+    except OSError as error:
+        raise UserError(f"{field} {path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        _remove(missing)
 
 
 def writes(*, folder: str = "", file: str = "") -> Callable[[Callable[[Args], int]], Callable[[Args], int]]:

@@ -96,6 +96,9 @@ class AgentRun(SchedulerRun):
         self.apart = None
         return experience.fill_replay(self.agent, recording)
 
+    def _written(self) -> list[Path]:
+        return [*super()._written(), *(() if self._learning.no_learn else (self.folders.models,))]
+
     def _learner_session(self, policy: "Policy") -> PolicySession:
         """Put the agent to work; on a live cluster it learns in a process of its own."""
         if self._learning.no_learn:

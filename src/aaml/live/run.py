@@ -25,6 +25,7 @@ from aaml.live.scheduler_replica import scheduler_replica
 from aaml.live.session import PolicySession
 from aaml.live.settings import Folders, SchedulerSettings
 from aaml.live.warm_up import warm_up
+from aaml.outputs import refuse_unwritable
 from aaml.policies.registry import make_reward
 from aaml.scheduling.loop import deployments
 from aaml.scheduling.node_sampling import ALL, NodeSampling
@@ -123,6 +124,8 @@ class SchedulerRun:
         settings = self.settings
         make_reward(settings.reward)
         self._fallback()
+        for folder in self._written():  # before it connects, and not when there is something to lose
+            refuse_unwritable(folder, field="folder")
         if settings.leader_elect:  # who stands by is to hear of it now, and not when it leads
             self._check_rights()
         self._sample_nodes()  # the policy, or what of it does not fit, is told of before anything is touched
@@ -138,6 +141,10 @@ class SchedulerRun:
         models = [*self.source.models, *map(Path, session.models)]
         self._write_report(models)  # now that another replica may have the lease
         return stats
+
+    def _written(self) -> list[Path]:
+        """Return the folders that the run writes to."""
+        return [self.folders.curves, self.folders.logs] if self.settings.records else []
 
     def _sample_nodes(self) -> None:
         """Let the policy score as many nodes as the settings say; raises `UserError` where it cannot."""

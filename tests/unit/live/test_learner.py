@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from aaml.errors import UserError
 from aaml.evaluation.policies import frozen
 from aaml.learning.agents import make_agent
 from aaml.learning.config import LIVE
@@ -301,6 +302,27 @@ def test_a_run_on_a_live_cluster_learns_apart_and_saves_what_came_back(monkeypat
     assert model["fields"]["decisions"] == 60
     assert model["states"]["optimizer"]["state"]
     assert not np.array_equal(acting_weights(run.agent), before)
+
+
+def connects(*_, **__):
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("blocked", ["models", "tlogs", "logs"])
+@pytest.mark.parametrize(("learns", "records"), [(True, False), (False, True), (False, False)])
+def test_a_folder_that_cannot_be_written_is_told_before_the_run_connects(
+    monkeypatch, tmp_path, learns, records, blocked
+):
+    monkeypatch.setattr("aaml.live.run.KubeCluster.connect", connects)
+    monkeypatch.setattr("aaml.live.learner.LearnerProcess", InThisProcess)
+    (tmp_path / blocked).write_text("a file")
+    folders = Folders(*(tmp_path / name for name in ("tlogs", "models", "logs")))
+    run = AgentRun(LearnerSettings(agent=small("dqn"), no_learn=not learns, records=records), folders=folders)
+    needed = learns if blocked == "models" else records
+    told = f"^folder {tmp_path / blocked}: cannot be written: " if needed else None
+    with pytest.raises(UserError if needed else ConnectionError, match=told):
+        run.run()
+    assert [each.name for each in tmp_path.iterdir()] == [blocked], "nothing is left behind"
 
 
 def test_who_stands_by_has_a_learner_already_and_ends_it(monkeypatch):
