@@ -40,6 +40,7 @@ from aaml.kube.provision import (
 )
 from aaml.kube.provision.cluster import kwokctl_configuration
 from aaml.kube.provision.components import Component
+from aaml.kube.provision.gates import with_gates
 from aaml.kube.transport import ApiError, Transport
 from support.scripted_api import ScriptedApi, listing, write_kubeconfig
 from support.scripted_api import node as scripted_node
@@ -571,6 +572,18 @@ def test_kwokctl_is_told_loopback_tls_rbac_and_no_limits(tmp_path):
         kwokctl_configuration(Path("/programs"), ClusterOptions(scheduler_config=tmp_path / "absent"), {})
 
 
+def test_gates_open_in_every_part_beside_what_else_it_is_told():
+    told = {"kube-apiserver": {"feature-gates": "A=true", "v": "2"}}
+    arguments = with_gates(ClusterOptions(arguments=told), "gangs").arguments
+    assert arguments["kube-apiserver"]["feature-gates"].startswith("A=true,GenericWorkload=true,")
+    assert arguments["kube-apiserver"]["runtime-config"] == "scheduling.k8s.io/v1beta1=true"
+    assert arguments["kube-apiserver"]["v"] == "2"
+    for part in ("kube-scheduler", "kube-controller-manager"):
+        assert "TopologyAwareWorkloadScheduling=true" in arguments[part]["feature-gates"]
+        assert "runtime-config" not in arguments[part]
+    assert with_gates(ClusterOptions(), "") == ClusterOptions()
+
+
 def test_ports_of_a_stopped_cluster_and_of_a_listener_are_not_given_away(tmp_path, monkeypatch):
     """Eight ports to choose from: one is listened on, one belongs to a cluster whose API server is stopped."""
     with socket.socket() as listener:
@@ -744,7 +757,8 @@ def test_damaged_record_says_how_to_get_rid_of_it(capsys):
 @pytest.mark.parametrize(
     ("flags", "field"),
     [(["--nodes", "0"], "nodes: 0"), (["--cpu", "x"], "cpu: 'x'"), (["--port", "70000"], "port: 70000"),
-     (["--labels", "zone"], "labels: 'zone'")],
+     (["--labels", "zone"], "labels: 'zone'"), (["--gates", "gang"], "gates: 'gang'"),
+     (["--gates", "gangs", "--kubernetes", "1.36"], "kubernetes: '1.36.1'")],
 )  # fmt: skip
 def test_wrong_flags_fail_before_anything_is_built(flags, field, capsys):
     assert cli.run("cluster", ["up", *flags]) == 2

@@ -25,6 +25,7 @@ from aaml.kube.provision import (
     records,
 )
 from aaml.kube.provision.binaries import release
+from aaml.kube.provision.gates import checked, with_gates
 from aaml.settings import Count, Port, Positive
 
 
@@ -37,6 +38,8 @@ class Args(OfCluster):
     shape: NodeShape = STANDARD
     kubernetes: str = ""
     """version of Kubernetes, 1.36 for instance; without it that of the plugin of --scheduler, or the newest"""
+    gates: str = ""
+    """what Kubernetes leaves off: gangs (PodGroups, Workloads and Jobs with `spec.scheduling`, from 1.37 on)"""
     disable_scheduler: bool = False
     """leave the default kube-scheduler out"""
     scheduler_config: Path | None = None
@@ -63,6 +66,8 @@ def run(args: Args) -> int:
     """Start it and say how it is reached."""
     if args.kubernetes and args.runtime != "binary":
         raise UserError(f"kubernetes: needs --runtime binary; the {args.runtime} image has its own")
+    if args.gates and args.runtime != "binary":
+        raise UserError(f"gates: needs --runtime binary; the {args.runtime} image has its own")
     release(args.kubernetes)  # before anything is built or begun
     cluster = cluster_of(args.name, args.runtime)
     owner = Owner.of(args.owner) if args.owner else None
@@ -72,6 +77,7 @@ def run(args: Args) -> int:
         nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner,
         kubernetes=args.kubernetes,
     )  # fmt: skip
+    options = with_gates(options, args.gates)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as aside:
         if args.scheduler:
@@ -132,6 +138,7 @@ def _with_plugin(args: Args, options: ClusterOptions, aside: Path) -> ClusterOpt
         raise UserError(f"scheduler: {args.scheduler} needs --runtime binary; the {args.runtime} image has its own")
     module = plugin_of(args.scheduler, args.kubernetes)
     kubernetes = release(args.kubernetes or module.kubernetes)
+    checked(args.gates, kubernetes)
     if _numbers(module.kubernetes) > _numbers(kubernetes):
         raise bad_value(
             "kubernetes", args.kubernetes,
