@@ -148,6 +148,25 @@ def went(*_: Any, **__: Any) -> None:
     raise Went
 
 
+@pytest.mark.parametrize("command", LONGER)
+def test_a_search_goes_on_for_as_long_as_it_was_last_told(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    numbers = []
+    monkeypatch.setattr(Study, "optimize", lambda *told, **_: numbers.append(told[3]) or went())
+    flag = "--trials" if command == "search training" else "--generations"
+    argv = [word for word in without(RESUMED[command].argv, flag) if word != "--resume"]
+    argv += ["--nodes", "3"] if command == "search formula" else []
+    for words in ([flag, "3"], ["--resume"], ["--resume", flag, "6"], ["--resume"]):
+        with pytest.raises(Went):
+            run(command, [*argv, *words])
+    played = {"search training": [1, 1, 2, 2]}.get(command, [3, 3, 6, 6])  # batches of four trials
+    first = 1 if command in ("search scheduler", "search bill") else 0  # what one has is played before
+    assert numbers == [first + each for each in played]
+
+
 def test_every_search_is_here() -> None:
     assert set(LONGER) == {name for name in COMMANDS if name.startswith("search ")}
 

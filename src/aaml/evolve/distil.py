@@ -118,7 +118,7 @@ def distil(
     played = inputs([find_task(config.task)], files={"model": [model_file(model)]})
     with output_folder(out):
         refuse_overwriting([out / "front.json"], [], going_on=exists(out))
-        with Study(out, told, played, resume=resume, objectives=2) as study:
+        with Study(out, told, played, resume=resume, objectives=2, length=config.generations) as study:
             return _distil(model, network, config, out, study, stop, progress=progress)
 
 

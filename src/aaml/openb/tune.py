@@ -115,8 +115,9 @@ def tune(
     with output_file(settings.out):
         refuse_overwriting([settings.out], [settings.start] if settings.start else [], going_on=exists(settings.folder))
         vector, done = read_start(settings.start), 0
+        told = [stage.generations for stage in settings.stages]
         with (
-            Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
+            Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume, length=told) as study,
             open_pool(settings.workers) as pool,
         ):
             for number, stage in enumerate(settings.stages, 1):

@@ -140,7 +140,9 @@ def search(
         def after(_number: int) -> str:
             return f"score={mean_score(write(), sets):.3f}"
 
-        with Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study:
+        with Study(
+            settings.folder, settings.to_dict(), settings.inputs(), resume=resume, length=settings.generations
+        ) as study:
             done = study.optimize(
                 sampler, evaluate, settings.generations, name="search spot", stopped=stopped, after=after
             )

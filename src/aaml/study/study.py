@@ -29,6 +29,7 @@ from aaml.study.trial import Params, Sampler, Trial
 
 JOURNAL = "study.jsonl"
 NAME = "study"
+_LENGTH = "length"
 _PARAMS, _VIOLATION, _ATTRS = "params", "violation", "attrs"  # what a trial has besides
 Value = TypeVar("Value")
 Evaluate = Callable[[Sequence[Params], int, Sequence[Trial[Params]]], Sequence[Trial[Params]]]
@@ -60,11 +61,33 @@ def looked(folder: Path) -> Look:
     return Look(len(kept), len(kept), sum(each.candidates for each in kept))
 
 
+def length(folder: Path, storage: str = "") -> Any:
+    """Return how long the study of a folder was last told to go on, None where there is none, or none that says so."""
+    if storage:
+        try:
+            return optuna.load_study(study_name=_stored(folder), storage=storage).user_attrs.get(_LENGTH)
+        except (KeyError, SQLAlchemyError, ImportError, *_NO_JOURNAL):
+            return None  # to open it says what is wrong
+    if not exists(folder):
+        return None
+    with closing(Journal(folder / JOURNAL)) as journal:
+        try:
+            return optuna.load_study(study_name=NAME, storage=JournalStorage(journal)).user_attrs.get(_LENGTH)
+        except _NO_JOURNAL:
+            return None
+
+
+def _stored(folder: Path) -> str:
+    """Return the name in a database of a folder's study."""
+    return folder.resolve().name
+
+
 class Study:
     """The trials of a search; it goes on where `resume` is set.
 
     `settings` make a study another one, `inputs` are what it plays, by contents (`aaml.evaluation.identity.inputs`);
     the version of AAML is one of them in every study.
+    `length` is how long it is to go on, a JSON-able value, which is kept for who goes on and does not say.
     The trials are in a journal in the folder, or in a database of Optuna's (`storage`, a URL; the study has the name
     of the folder there).
 
@@ -80,6 +103,7 @@ class Study:
         resume: bool = False,
         objectives: int = 1,
         storage: str = "",
+        length: Any = None,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder, self.path, self._told = folder, folder / JOURNAL, 0
@@ -91,11 +115,13 @@ class Study:
         begun = json.loads(json.dumps({"settings": settings, "inputs": played}))
         if self.known("begun", lambda: begun) != begun:
             self._refuse(**begun)
+        if length is not None and self.optuna.user_attrs.get(_LENGTH) != length:
+            self.optuna.set_user_attr(_LENGTH, length)
 
     def _opened(self, storage: str, objectives: int, *, resume: bool) -> optuna.Study:
         try:
             where = storage if self._journal is None else JournalStorage(self._journal)
-            name = self.folder.resolve().name if storage else NAME
+            name = _stored(self.folder) if storage else NAME
             if name in optuna.get_all_study_names(where):  # to look at one writes nothing
                 study = optuna.load_study(study_name=name, storage=where)
                 if study.trials and not resume:

@@ -105,9 +105,10 @@ def sweep(
             "take more --steps, or fewer --rungs, --envs or --group_size", first, one,
         )  # fmt: skip
     name = f"sweep {config.training.agent.name} on {config.training.task}"
+    begun = config.record(), inputs_of_study(config)
     with (
         output_folder(out),
-        Study(out, config.record(), inputs_of_study(config), resume=resume, storage=storage) as study,
+        Study(out, *begun, resume=resume, storage=storage, length=config.trials) as study,
     ):
 
         def evaluate(asked: Sequence[Params], number: int, known: Sequence[Trial[Params]]) -> list[Trial[Params]]:

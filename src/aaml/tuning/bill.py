@@ -154,7 +154,9 @@ def _tune(settings: BillTuning, resume: bool, stopped: Callable[[], bool]) -> Tu
     space = SetupSpace(replace(Space.of_size(start, largest), backs_off=True), own, sold.meeting(own.labels), least)
     limits = settings.limits.list()
     with (
-        Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
+        Study(
+            settings.folder, settings.to_dict(), settings.inputs(), resume=resume, length=settings.generations
+        ) as study,
         open_pool(settings.workers) as pool,
     ):
         bred = breed(

@@ -174,7 +174,14 @@ def _tune(settings: KubeSchedulerTuning, resume: bool, stopped: Callable[[], boo
         _log.info("%s is played in the simulator: a decision takes a hundred times as long there", settings.task.name)
     objectives = len(settings.reported_metrics)
     with (
-        Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume, objectives=objectives) as study,
+        Study(
+            settings.folder,
+            settings.to_dict(),
+            settings.inputs(),
+            resume=resume,
+            objectives=objectives,
+            length=settings.generations,
+        ) as study,
         open_pool(settings.workers) as pool,
     ):
         bred = breed(

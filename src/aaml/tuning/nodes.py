@@ -170,7 +170,9 @@ def _tune(settings: NodePolicyTuning, resume: bool, stopped: Callable[[], bool])
         start = read
     sampler = CmaEs(to_vector(start), population=settings.population, deviation=_DEVIATION, seed=settings.seed)
     with (
-        Study(settings.folder, settings.to_dict(), settings.inputs(), resume=resume) as study,
+        Study(
+            settings.folder, settings.to_dict(), settings.inputs(), resume=resume, length=settings.generations
+        ) as study,
         open_pool(settings.workers) as pool,
     ):
         generations = _search(settings, start, sampler, study, pool, stopped)

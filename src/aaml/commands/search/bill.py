@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaml.commands.kinds import Flag
-from aaml.commands.search import next_line, stoppable
+from aaml.commands.search import going_on, next_line, stoppable
 from aaml.settings import Count, Natural, NotNegative, Settings
 
 
@@ -67,6 +67,7 @@ def run(args: Args) -> int:
         args.nodepool, args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
     )  # fmt: skip
+    settings = replace(settings, generations=going_on(args, "generations", settings.folder))
     outcome, interruption = stoppable(
         lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
     )

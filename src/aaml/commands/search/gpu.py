@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaml.commands.kinds import Flag
-from aaml.commands.search import stoppable
+from aaml.commands.search import going_on, stoppable
 from aaml.settings import Count, Natural, Settings
 
 _OF = ("the two stages", "the second stage, the only one with --start")
@@ -41,10 +41,13 @@ def run(args: Args) -> int:
 
     from aaml.errors import bad_value
     from aaml.openb.tune import STAGES, ScorerTuning, tune
+    from aaml.study.study import folder_beside
     from aaml.workload.traces import trace_names
 
     left_out = 0 if args.start is None else 1
     played = STAGES[left_out:]
+    kept = going_on(args, "generations", folder_beside(args.out))
+    generations = kept if len(kept) == len(played) else args.generations  # of another start, which is refused
     for name, values in (("generations", args.generations), ("population", args.population)):
         if values and len(values) != len(played):
             many = f"{len(played)} whole numbers" if len(played) > 1 else "a whole number"
@@ -57,7 +60,7 @@ def run(args: Args) -> int:
         replace(
             stage,
             traces=args.traces or stage.traces,
-            generations=args.generations[i] if args.generations else stage.generations,
+            generations=generations[i] if generations else stage.generations,
             population=args.population[i] if args.population else stage.population,
             seed=stage.seed if args.seed is None else args.seed + left_out + i,
         )

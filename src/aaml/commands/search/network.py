@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from aaml.commands.kinds import Flag
-from aaml.commands.search import stoppable
+from aaml.commands.search import going_on, stoppable
 from aaml.evolve.distil_settings import DistilConfig
 from aaml.settings import Settings, SettingsFile
 
@@ -29,6 +29,8 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Distil, and print the front."""
+    from dataclasses import replace
+
     from aaml.evaluation.zoo import model_file
     from aaml.evolve.distil import distil
     from aaml.evolve.front import shown
@@ -36,6 +38,7 @@ def run(args: Args) -> int:
 
     config, path = args.distil, model_file(args.model)
     out = args.out or Path("runs") / f"search-network-{args.model.stem}-{in_a_name(config.task)}"
+    config = replace(config, generations=going_on(args, "generations", out))
     result, interruption = stoppable(lambda stopped: distil(path, config, out, resume=args.resume, stop=stopped), out)
     if result is None:
         return interruption.status

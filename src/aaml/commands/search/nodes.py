@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from aaml.commands.kinds import Flag
-from aaml.commands.search import next_line, stoppable
+from aaml.commands.search import going_on, next_line, stoppable
 from aaml.settings import Count, Natural, NotNegative, Settings
 
 
@@ -66,6 +66,7 @@ def run(args: Args) -> int:
         Limits(args.wait_p99_more_s, args.evicted_times), args.generations, args.population, args.episodes,
         parse_seeds(args.seeds) if args.seeds else None, args.seed, args.workers,
     )  # fmt: skip
+    settings = replace(settings, generations=going_on(args, "generations", settings.folder))
     outcome, interruption = stoppable(
         lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
     )

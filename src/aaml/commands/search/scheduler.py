@@ -12,7 +12,7 @@ from typing import Annotated
 import tyro
 
 from aaml.commands.kinds import Flag
-from aaml.commands.search import next_line, stoppable
+from aaml.commands.search import going_on, next_line, stoppable
 from aaml.settings import Count, Natural, Settings
 
 
@@ -69,6 +69,7 @@ def run(args: Args) -> int:
         args.population, args.episodes, parse_seeds(args.seeds) if args.seeds else None, args.relative, args.seed,
         args.workers,
     )  # fmt: skip
+    settings = replace(settings, generations=going_on(args, "generations", settings.folder))
     outcome, interruption = stoppable(
         lambda stopped: tune(settings, resume=args.resume, stopped=stopped), settings.folder
     )

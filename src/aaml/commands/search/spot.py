@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from aaml.commands.kinds import Flag
-from aaml.commands.search import stoppable
+from aaml.commands.search import going_on, stoppable
 from aaml.settings import Count, Natural, Settings
 
 
@@ -34,9 +34,12 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Search and say where the numbers are."""
+    from dataclasses import replace
+
     from aaml.spot.search import SpotSearch, search
 
     settings = SpotSearch(args.out, args.apart, args.generations, args.population, args.seed)
+    settings = replace(settings, generations=going_on(args, "generations", settings.folder))
     outcome, interruption = stoppable(
         lambda stopped: search(settings, resume=args.resume, stopped=stopped), settings.folder
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaml.commands.kinds import Flag
+from aaml.commands.search import going_on
 from aaml.settings import Settings, SettingsFile
 from aaml.training.sweep_space import SweepConfig
 
@@ -29,6 +30,8 @@ class Args(Settings):
 
 def run(args: Args) -> int:
     """Run the study, and say which settings were best."""
+    from dataclasses import replace
+
     from aaml.commands.signals import ends_at_once
     from aaml.parallel.pool import open_pool
     from aaml.training.sweep import sweep
@@ -36,6 +39,7 @@ def run(args: Args) -> int:
 
     config, base = args.sweep, args.sweep.training
     out = args.out or Path("runs") / f"search-training-{base.agent.name}-{base.label}-s{base.seed}"
+    config = replace(config, trials=going_on(args, "trials", out, args.storage))
     try:
         with ends_at_once() as interruption, open_pool(base.workers) as pool:
             study = sweep(
