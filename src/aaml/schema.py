@@ -4,10 +4,11 @@ A type is a `msgspec.Struct` that forbids unknown fields. What does not fit it i
 the value, what is accepted. A field that is null counts as not given, as in Kubernetes.
 """
 
+import base64
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +20,13 @@ from msgspec import inspect as types
 from aaml.errors import UserError, bad_value, did_you_mean, shown
 
 T = TypeVar("T")
+NULL_IS = "null is"
+"""Of a type's `Meta.extra`: the value that null stands for in a mapping of such values."""
 _LARGEST = 2**63  # whole numbers lie below, as in Kubernetes and in the arrays that they end in
 _MOST_DIGITS = 1_000  # of a number, which is beyond any of ours long before
 _LONG = re.compile(r"([^'`]{200})[^'`]+")  # what msgspec repeats of a value or a name
+_BETWEEN = " \t\r\n"  # values of JSON
+_SPACE = re.compile(f"[{_BETWEEN}]*")
 _STEP = re.compile(r"\[(?P<place>\d+|\.\.\.)\]|\.?(?P<name>[^.\[]+)")
 
 
@@ -45,6 +50,16 @@ def of_json(text: bytes, where: str, *, any_number: bool = False) -> Any:
     if not any_number:
         check_numbers(content, where)
     return content
+
+
+def json_stream(text: str) -> list[Any]:
+    """Return the values of a text of one JSON after the other, in which a key stands once. Raises `ValueError`."""
+    decoder, found, text, at = json.JSONDecoder(object_pairs_hook=_once), list[Any](), text.strip(_BETWEEN), 0
+    while at < len(text):
+        value, end = decoder.raw_decode(text, at)
+        found.append(value)
+        at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
+    return found
 
 
 def of_yaml(text: bytes, where: str) -> list[Any]:
@@ -152,6 +167,15 @@ def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
     return text if math.isinf(value) else int(value) if value.is_integer() else value
 
 
+def _binary(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    """Return the text that base64 stands for, as kubectl has it: what is no UTF-8 has signs in its place."""
+    try:
+        content = base64.b64decode(re.sub("[\r\n]", "", loader.construct_scalar(node)), validate=True)
+    except ValueError:
+        raise yaml.constructor.ConstructorError(None, None, "!!binary: no base64", node.start_mark) from None
+    return content.decode(errors="replace")
+
+
 def _switch(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
     text = loader.construct_scalar(node)
     return _SWITCHES.get(text, text)
@@ -169,13 +193,15 @@ for _loader in (_OnceLoader, FastLoader):
         _loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern.pattern})$"), _first)
     _loader.add_constructor("tag:yaml.org,2002:float", _number)
     _loader.add_constructor("tag:yaml.org,2002:bool", _switch)
+    _loader.add_constructor("tag:yaml.org,2002:binary", _binary)
 
 
-def check_numbers(value: Any, where: str) -> None:
-    """Raise `UserError` for a number that is none of ours."""
+def check_numbers(value: Any, where: str, any_size: Collection[str] = ()) -> None:
+    """Raise `UserError` for a number that is none of ours; `any_size` are fields within which it may be any."""
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            check_numbers(each, where)
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            if key not in any_size:
+                check_numbers(each, where, any_size)
     elif isinstance(value, float) and not math.isfinite(value):
         raise bad_value(where, value, "finite numbers")
     elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
@@ -188,7 +214,7 @@ _info: Callable[[Any], types.Type] = cache(types.type_info)
 def _given(value: Any, kind: types.Type) -> Any:
     """Return plain values without the fields of a type that are null; what is no field of it stays, to be told.
 
-    Text that is null in a mapping, such as a label's, is empty.
+    Text that is null in a mapping, such as a label's, is empty; of other values there `NULL_IS` may say what null is.
     """
     match kind:
         case types.StructType() if isinstance(value, dict):
@@ -201,13 +227,20 @@ def _given(value: Any, kind: types.Type) -> Any:
         case types.ListType() | types.VarTupleType() if isinstance(value, list):
             return [_given(each, kind.item_type) for each in value]
         case types.DictType() if isinstance(value, dict) and not isinstance(kind.value_type, types.AnyType):
-            text = isinstance(kind.value_type, types.StrType)
-            there = {key: "" if each is None and text else each for key, each in value.items()}
+            null = _null(kind.value_type)
+            there = {key: null if each is None else each for key, each in value.items()}
             return {key: _given(each, kind.value_type) for key, each in there.items() if each is not None}
         case types.UnionType():
             return _given(value, rest[0]) if len(rest := _rest(kind)) == 1 else value
         case _:
             return value
+
+
+def _null(kind: types.Type) -> Any:
+    """Return what null stands for among the values of a mapping, None where it is left out."""
+    if isinstance(kind, types.Metadata):
+        return (kind.extra or {}).get(NULL_IS)
+    return "" if isinstance(kind, types.StrType) else None
 
 
 def _rest(kind: types.UnionType) -> list[types.Type]:

@@ -15,12 +15,14 @@ import yaml
 from aaml.cluster.objects import RACK_LABEL, SERVER_LABEL
 from aaml.errors import UserError, bad_value
 from aaml.files import write_text
-from aaml.schema import FastLoader, check_numbers, of_json
+from aaml.schema import FastLoader, check_numbers, json_stream
 from aaml.settings import Count, take
 from aaml.yaml_text import yaml_stream
 
 SUFFIX = "-hier"
 _YAML = frozenset({".yaml", ".yml"})
+_AMOUNTS = frozenset({"requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources", "sizeLimit"})
+"""Fields of quantities, which may be larger than whole numbers of 64 bits."""
 _OF_A_LIST = ("apiVersion", "kind", "metadata", "items")
 
 
@@ -39,7 +41,7 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
     """
     try:
         documents = _documents(path.read_bytes().decode("utf-8-sig"))
-        check_numbers(documents, str(path))
+        check_numbers(documents, str(path), _AMOUNTS)
     except (OSError, ValueError, OverflowError, RecursionError, yaml.YAMLError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" line {where.line + 1}" if where is not None else ""
@@ -61,13 +63,16 @@ def read_documents(path: Path) -> list[dict[str, Any]]:
 
 
 def _documents(text: str) -> list[Any]:
-    """Return what a text holds, as YAML or else as JSON, which escapes letters beyond 16 bits by two of them."""
+    """Return what a text holds, as YAML or else as JSON, one object after the other.
+
+    JSON escapes letters beyond 16 bits by two of them, which is no YAML.
+    """
     try:
         return list(yaml.load_all(text, Loader=FastLoader))
     except yaml.YAMLError:
         try:
-            return [of_json(text.encode(), "", any_number=True)]
-        except UserError:
+            return json_stream(text)
+        except (ValueError, RecursionError):
             pass
         raise
 

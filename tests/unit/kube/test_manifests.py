@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from aaml.cluster.objects import Pod
+from aaml.cluster.quantity import LARGEST
 from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, matches_required_nodes, tolerated
 from aaml.errors import UserError
 from aaml.kube.objects.manifests import load, pods_like, read_simon
@@ -404,3 +405,47 @@ def test_annotations_and_json_are_taken_as_kubectl_takes_them(tmp_path: Path) ->
     file.write_text(json.dumps(pod).replace('"a"', '"a", "name": "b"', 1))
     with pytest.raises(UserError, match="not readable as YAML"):
         load([file])
+    file.write_text("\n".join(json.dumps(pod | {"metadata": {"name": name}}) for name in "abc") + "\n")
+    assert [each.name for each in load([file]).pods] == ["a", "b", "c"]
+    file.write_text(file.read_text() + "{")
+    with pytest.raises(UserError, match="not readable as YAML"):
+        load([file])
+
+
+# What kube-apiserver 1.37.2 makes of each, by `kubectl create -f`.
+@pytest.mark.parametrize(
+    ("resources", "requests"),
+    [
+        ("{limits: {cpu: '1'}, requests: {cpu: }}", {"cpu": 0}),
+        ("{limits: {cpu: '1'}, requests: }", {"cpu": 1000}),
+        ("{limits: {example.com/GPU: 1}}", {"example.com/GPU": 1}),
+        *((f"{{requests: {{memory: {amount}}}}}", {"memory": LARGEST + 1})
+          for amount in (2**63, 99999999999999999999, 10**24)),
+        ("{limits: {cpu: }, requests: {cpu: 1}}", "requests.cpu: 1 .*at most its limit, 0"),
+        ("{limits: {nvidia.com/gpu: 1}, requests: {nvidia.com/gpu: }}", "requests.nvidia.com/gpu: '0' .*as much as"),
+        ("{limits: {Example.com/gpu: 1}}", r"containers\[0\]\.resources: 'Example.com/gpu' is not accepted"),
+    ],
+)  # fmt: skip
+def test_amounts_are_taken_as_the_api_server_takes_them(
+    tmp_path: Path, resources: str, requests: dict[str, int] | str
+) -> None:
+    text = f"kind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c, resources: {resources}}}]}}\n"
+    if isinstance(requests, str):
+        with pytest.raises(UserError, match=requests):
+            load([files(tmp_path, pod=text)])
+        return
+    (pod,) = load([files(tmp_path, pod=text)]).pods
+    assert {name: pod.requests.get(name, 0) for name in requests} == requests
+
+
+def test_a_number_above_64_bits_is_refused_where_no_quantity_stands(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected whole numbers of 64 bits"):
+        load([files(tmp_path, pod=f"kind: Pod\nmetadata: {{name: p}}\nspec: {{priority: {2**63}}}\n")])
+
+
+def test_base64_is_the_text_that_it_stands_for(tmp_path: Path) -> None:
+    text = "kind: Pod\nmetadata: {name: p, labels: {a: !!binary %s}}\nspec: {}\n"
+    assert load([files(tmp_path, pod=text % "aGVsbG8=")]).pods[0].labels == {"a": "hello"}
+    for wrong, told in (("aGVs-", "line 2: .*!!binary: no base64"), ("wMA=", "labels.a: '\ufffd\ufffd' is not")):
+        with pytest.raises(UserError, match=told):
+            load([files(tmp_path, pod=text % wrong)])

@@ -202,6 +202,7 @@ def _container(value: wire.Container) -> Iterator[Refusal]:
     for name in (*requests, *limits):
         if not (name in _NATIVE or name.startswith(_NATIVE_PREFIX) or "/" in name):
             yield "resources", name, "cpu, memory, ephemeral-storage, or a name with a domain, as nvidia.com/gpu"
+    yield from _keys("resources", (*requests, *limits))
     for name, amount in requests.items():
         if name in limits and _is_above(amount, limits[name]):
             yield f"resources.requests.{name}", amount, f"at most its limit, {limits[name]}"
@@ -286,6 +287,7 @@ def _pod(value: wire.PodSpec) -> Iterator[Refusal]:
     yield from _once("schedulingGates", [gate.name for gate in value.scheduling_gates or ()])
     yield from _once("containers", [each.name for each in containers if each.name])
     yield from _amounts("overhead", value.overhead)
+    yield from _keys("overhead", value.overhead or ())
     yield from _labels("nodeSelector", value.node_selector)
     yield from _keys("schedulingGates", [gate.name for gate in value.scheduling_gates or ()])
     yield from _once("volumes", [each.name for each in value.volumes or ()])

@@ -6,9 +6,11 @@ objects are shared as defaults and between threads: nobody changes them.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
+
+from aaml.schema import NULL_IS
 
 # Annotations, resources and labels of GPU sharing as the openb trace and its simulator name them,
 # https://github.com/hkust-adsl/kubernetes-scheduler-simulator.
@@ -23,7 +25,7 @@ NVIDIA_MODEL = "nvidia.com/gpu.product"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-Quantities = Mapping[str, str | int | float] | None
+Quantities = Mapping[str, Annotated[str | int | float, msgspec.Meta(extra={NULL_IS: "0"})]] | None
 Labels = dict[str, str] | None
 W = TypeVar("W")
 
