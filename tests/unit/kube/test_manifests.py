@@ -45,6 +45,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SPREAD = "{maxSkew: 1, topologyKey: zone"
 IS_B = "[{key: a, operator: Is, values: [b]}]"
 OF_ITS_OWN = "selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}"
+IS_ON = "[{key: metadata.name, operator: In, values: [two]}]"
+TEMPLATE = "template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c}]}}"
 SELECTOR = f"{{matchExpressions: {IS_B}}}"
 
 
@@ -260,6 +262,22 @@ spec:
     assert tolerated(pods["all-gpu"].tolerations, UNSCHEDULABLE_TAINT)
 
 
+def test_a_node_that_has_none_of_a_daemonsets_pods_gets_one(tmp_path: Path, caplog) -> None:
+    """Of an exported cluster, its pods on two nodes; a third node was added, and a fourth's pod has failed."""
+    spec = f"spec: {{selector: {{matchLabels: {{app: web}}}}, {TEMPLATE}}}"
+    waits = f"spec: {{affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [{{matchFields: {IS_ON}}}]}}}}}}}}"
+    made = [
+        of("Pod", "agent-a", "DaemonSet/agent", "spec: {nodeName: one}"),
+        of("Pod", "agent-b", "DaemonSet/agent", waits),
+        of("Pod", "agent-c", "DaemonSet/agent", "spec: {nodeName: four}\nstatus: {phase: Failed}"),
+        of("Pod", "other-a", "DaemonSet/other", "spec: {nodeName: three}"),
+    ]  # fmt: skip
+    nodes = [f"kind: Node\nmetadata: {{name: {name}}}\n" for name in ("one", "two", "three", "four")]
+    pods = pods_of(tmp_path, "---\n".join([of("DaemonSet", "agent", more=spec), *made, *nodes]))
+    assert sorted(pods) == ["agent-a", "agent-b", "agent-four", "agent-three", "other-a"]
+    assert "stands in the files too" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
@@ -270,13 +288,22 @@ spec:
         ("parallelism: 5, completions: 0", 0),
         ("parallelism: 5, suspend: false", 5),
         ("parallelism: 5, suspend: true", 0),
+        ("parallelism: 3}, status: {active: 3, startTime: '2026-11-30T10:00:00Z'", 3),
+        ("completions: 1}, status: {succeeded: 1, conditions: [{type: Complete, status: 'True'}]", 0),
+        ("parallelism: 3}, status: {failed: 7, conditions: [{type: Failed, status: 'True', reason: x}]", 0),
+        ("parallelism: 3}, status: {conditions: [{type: SuccessCriteriaMet, status: 'True'}]", 0),
+        ("parallelism: 3}, status: {conditions: [{type: Failed, status: 'False'}]", 3),
+        ("parallelism: 3, completions: 5}, status: {succeeded: 4, active: 1", 1),
+        ("parallelism: 3, completions: 5}, status: {succeeded: 6", 0),
+        ("parallelism: 3}, status: {succeeded: 1, active: 2", 2),
     ],
 )
-def test_a_job_begins_with_the_pods_that_its_controller_makes(tmp_path: Path, caplog, spec: str, count: int) -> None:
+def test_a_job_has_the_pods_that_its_controller_makes(tmp_path: Path, caplog, spec: str, count: int) -> None:
     template = "template: {spec: {containers: [{name: c}]}}"
-    pods = pods_of(tmp_path, f"kind: Job\nmetadata: {{name: j}}\nspec: {{{template}{spec and f', {spec}'}}}\n")
+    pods = pods_of(tmp_path, f"{{kind: Job, metadata: {{name: j}}, spec: {{{template}{spec and f', {spec}'}}}}}\n")
     assert len(pods) == count
     assert ("Jobs that are suspended have no pods: j" in caplog.text) == ("suspend: true" in spec)
+    assert ("Jobs that have ended have no pods: j" in caplog.text) == ("'True'" in spec)
 
 
 def test_pods_have_the_priority_of_their_class(tmp_path: Path, caplog) -> None:

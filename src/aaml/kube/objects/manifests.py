@@ -10,16 +10,16 @@ that has ended does not. `simon` is the simulator of Alibaba's open-simulator an
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import structs
 
-from aaml.cluster.objects import Node, NodeSelectorTerm, Pod, Requirement, Toleration
-from aaml.cluster.selectors import NAME_FIELD, has_untolerated_taint, matches_required_nodes
+from aaml.cluster.objects import Node, Pod
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import strict, wire
+from aaml.kube.objects.controllers import checked_count, daemon_pod, job_has_ended, job_pods, target_node
 from aaml.kube.objects.convert import node_from_api, pod_from_api
 from aaml.kube.objects.defaults import PriorityClasses, with_defaults
 from aaml.kube.objects.validation import refuse_pod_level
@@ -29,21 +29,10 @@ from aaml.workload.traces import load_pods, read_pods
 _REPLICATED: Mapping[str, type[strict.Deployment | strict.ReplicaSet | strict.StatefulSet]] = {
     "Deployment": strict.Deployment, "ReplicaSet": strict.ReplicaSet, "StatefulSet": strict.StatefulSet,
 }  # fmt: skip
-_OF_DAEMONS = tuple(
-    Toleration(f"node.kubernetes.io/{name}", "Exists", effect=effect)
-    for name, effect in (
-        ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
-        ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
-    )
-)  # fmt: skip
-"""What the pods of all DaemonSets tolerate."""
-_ON_THE_HOSTS_NETWORK = Toleration("node.kubernetes.io/network-unavailable", "Exists", effect="NoSchedule")
-"""And those that use the host's network."""
 _PRIORITIES = "PriorityClass"
 _WORKLOADS = (*_REPLICATED, "Job", "DaemonSet")
 _ENDED = ("Succeeded", "Failed")
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
-_MAX_REPLICAS = 1_000_000
 _log = logging.getLogger(__name__)
 Object = TypeVar("Object", bound=wire.Named)
 
@@ -117,14 +106,14 @@ _Key = tuple[Any, Any, Any]
 def _without_doubles(listed: _Listed) -> _Listed:
     """Leave out what an exported cluster has twice: workloads whose pods stand in the files too, and ended pods.
 
-    `kubectl get all` lists a Deployment, its ReplicaSets and their pods.
+    `kubectl get all` lists a Deployment, its ReplicaSets and their pods. A DaemonSet stays for nodes without its pod.
     """
     owners, ended, kept = set[_Key](), 0, _Listed()
     for where, document in listed:
         is_over = document.get("kind") == "Pod" and _of(document, "status").get("phase") in _ENDED
         ended += is_over
         kept += [] if is_over else [(where, document)]
-        owners |= {key for key in _owners(document) if not is_over or key[0] == "Job"}
+        owners |= {key for key in _owners(document) if key[0] != "DaemonSet" and (not is_over or key[0] == "Job")}
     left_out = Counter(str(document["kind"]) for _, document in kept if _key(document) in owners)
     if left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
@@ -185,6 +174,7 @@ class _Reader:
         self._result = Manifests()
         self._daemons: list[strict.DaemonSet] = []
         self._suspended: list[str] = []
+        self._ended: list[str] = []
         self._classes = PriorityClasses(classes)
 
     def take(self, document: dict[str, Any], where: str) -> None:
@@ -198,7 +188,7 @@ class _Reader:
             result.pods.append(self._pod(_named(strict.read_strictly(document, wire.PodObject, where), where)))
         elif kind in _REPLICATED:
             workload = _named(strict.read_strictly(document, _REPLICATED[kind], where), where)
-            self._replicate(workload, kind, _count("replicas", workload.spec.replicas))
+            self._replicate(workload, kind, checked_count("replicas", workload.spec.replicas))
         elif kind == "Job":
             self._take_job(_named(strict.read_strictly(document, strict.Job, where), where))
         elif kind == "DaemonSet":
@@ -208,14 +198,12 @@ class _Reader:
             result.passed_over[kind] += 1
 
     def _take_job(self, job: strict.Job) -> None:
-        """Take the pods in with which a Job begins, as its controller makes them (pkg/controller/job)."""
-        count = _count("parallelism", job.spec.parallelism)
-        if job.spec.completions is not None:
-            count = min(count, _count("completions", job.spec.completions))
+        """Take the pods in that a Job wants now."""
         if job.spec.suspend:
             self._suspended.append(job.metadata.name)
-            count = 0
-        self._replicate(job, "Job", count)
+        elif job_has_ended(job):
+            self._ended.append(job.metadata.name)
+        self._replicate(job, "Job", job_pods(job))
 
     def _replicate(self, workload: strict.Workload, kind: str, count: int) -> None:
         self._result.pods += [
@@ -224,11 +212,11 @@ class _Reader:
 
     def end(self) -> Manifests:
         """Return what was taken in, with the pods of DaemonSets for the nodes that there are."""
-        self._result.pods += [
-            pod for each in self._daemons for node in self._result.nodes for pod in self._daemon_pods(each, node)
-        ]
+        self._result.pods += [pod for each in self._daemons for pod in self._daemon_pods(each)]
         if self._suspended:
             _log.warning("Jobs that are suspended have no pods: %s", ", ".join(self._suspended))
+        if self._ended:
+            _log.warning("Jobs that have ended have no pods: %s", ", ".join(self._ended))
         if self._classes.unknown:
             names = ", ".join(sorted(self._classes.unknown))
             _log.warning("pods name classes of priority that the files do not have, and have priority 0: %s", names)
@@ -239,24 +227,15 @@ class _Reader:
         refuse_pod_level(filled)
         return pod_from_api(filled)
 
-    def _daemon_pods(self, daemon: strict.DaemonSet, node: Node) -> Iterator[Pod]:
-        """Yield a DaemonSet's pod for a node, if it is to run there: by its selectors and tolerations.
-
-        As its controller does it (pkg/controller/daemon).
-        """
-        pod = self._pod(_templated(daemon, "DaemonSet", f"{daemon.metadata.name}-{node.name}"))
-        on_the_host = (_ON_THE_HOSTS_NETWORK,) if daemon.spec.template.spec.host_network else ()
-        tolerations = (*pod.tolerations, *_OF_DAEMONS, *on_the_host)
-        if matches_required_nodes(pod, node) and not has_untolerated_taint(tolerations, node.taints):
-            there = NodeSelectorTerm(fields=(Requirement(NAME_FIELD, "In", (node.name,)),))
-            affinity = replace(pod.affinity, required_nodes=(there,))
-            yield replace(pod, tolerations=tolerations, affinity=affinity)
-
-
-def _count(name: str, count: int) -> int:
-    if not 0 <= count <= _MAX_REPLICAS:
-        raise bad_value(f"spec.{name}", count, f"a whole number from 0 to {_MAX_REPLICAS}")
-    return count
+    def _daemon_pods(self, daemon: strict.DaemonSet) -> Iterator[Pod]:
+        """Yield a DaemonSet's pods for the nodes that have none of its own and where it is to run."""
+        namespace, owner = daemon.metadata.namespace or "default", f"DaemonSet/{daemon.metadata.name}"
+        there = {target_node(pod) for pod in self._result.pods if (pod.namespace, pod.owner) == (namespace, owner)}
+        for node in self._result.nodes:
+            if node.name not in there:
+                pod = self._pod(_templated(daemon, "DaemonSet", f"{daemon.metadata.name}-{node.name}"))
+                found = daemon_pod(pod, node, on_the_hosts_network=daemon.spec.template.spec.host_network)
+                yield from () if found is None else (found,)
 
 
 def _named(found: Object, where: str) -> Object:

@@ -60,6 +60,14 @@ class JobSpec(_WorkloadSpec):
     suspend: bool = False
 
 
+class JobStatus(wire.Wire):
+    """`status` of a Job."""
+
+    active: int = 0
+    succeeded: int = 0
+    conditions: list[wire.Condition] | None = None
+
+
 class DaemonSetSpec(_WorkloadSpec):
     """`spec` of a DaemonSet."""
 
@@ -86,6 +94,7 @@ class Job(wire.Named, kw_only=True):
     """A Job."""
 
     spec: JobSpec
+    status: JobStatus = field(default_factory=JobStatus)
 
 
 class DaemonSet(wire.Named, kw_only=True):
@@ -133,6 +142,9 @@ _OTHERS: Mapping[type, str] = {
         "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode managedBy manualSelector "
         "maxFailedIndexes podFailurePolicy podReplacementPolicy scheduling successPolicy "
         "ttlSecondsAfterFinished"
+    ),
+    JobStatus: (
+        "completedIndexes completionTime failed failedIndexes ready startTime terminating uncountedTerminatedPods"
     ),
     DaemonSetSpec: "minReadySeconds revisionHistoryLimit updateStrategy",
     wire.PodSpec: (
