@@ -1,21 +1,17 @@
 """The schedulers that are compared, each as a process of its own: the real kube-scheduler, a plugin in it, AAML's."""
 
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
-from aaml.errors import UserError
 from aaml.evaluation.policies import in_any_folder, load_policy
 from aaml.kube.provision.binaries import programs_dir
 from aaml.learning.config import LIVE
 from aaml.perf.cluster import PerfCluster, gates_text
 from aaml.plugin.module import is_plugin
+from aaml.plugin.process import SchedulerProcess
 from aaml.plugin.run import command as plugin_command
-from aaml.plugin.run import end, plugin_of, write_configuration
+from aaml.plugin.run import plugin_of, write_configuration
 from aaml.yaml_text import yaml_text
 
 REAL = "kube-scheduler"
@@ -23,8 +19,7 @@ REAL = "kube-scheduler"
 _PROFILE = "default-scheduler"
 _HINTS, _BATCHING = "SchedulerQueueingHints", "OpportunisticBatching"
 _BEFORE_HINTS = "--emulated-version=kube=1.33"  # the last version in which they could be turned off
-_READY_S = 300.0
-_PROBE = "perf-probe"
+_PROBE, _PODS = "perf-probe", "/api/v1/namespaces/default/pods"
 
 
 def check_scheduler(scheduler: str) -> None:
@@ -59,49 +54,23 @@ def command(scheduler: str, kubeconfig: Path, gates: Mapping[str, bool], folder:
     return [str(programs_dir() / REAL), f"--config={file}", "--secure-port=0", *flags]
 
 
-class SchedulerProcess:
-    """A scheduler's process on a cluster; its log is `folder`/`scheduler`.log. Use as a context manager."""
+class ProbedScheduler(SchedulerProcess):
+    """A scheduler's process on a cluster, ready once it has placed a pod; its log is `folder`/`scheduler`.log."""
 
     def __init__(self, scheduler: str, cluster: PerfCluster, line: list[str], folder: Path) -> None:
-        self.scheduler, self.line = scheduler, line
-        self._cluster, self._folder = cluster, folder
-        self._log = folder / f"{Path(scheduler).name}.log"
-
-    def __enter__(self) -> Self:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603  (our own command line, no shell)
-                self.line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=self._folder,
-                start_new_session=True,
-            )  # fmt: skip
-        try:
-            self._wait_ready()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        end(self._process)
-
-    def alive(self) -> None:
-        """Raise `UserError` with the scheduler's last words when its process has ended."""
-        if self._process.poll() is not None:
-            words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise UserError(f"scheduler: {self.scheduler} has ended: {words[-1][-300:] if words else 'without a word'}")
+        super().__init__(scheduler, line, folder / f"{Path(scheduler).name}.log", folder=folder)
+        self._cluster = cluster
 
     def _wait_ready(self) -> None:
         """Wait until it has placed a pod, which is taken away again."""
         offered = {"cpu": "1", "memory": "1Gi", "pods": "1"}
         spec = {"containers": [{"name": "pause", "image": "pause"}]}
-        pod = f"/api/v1/namespaces/default/pods/{_PROBE}"
         self._cluster.create("/api/v1/nodes", {"metadata": {"name": _PROBE}, "status": {"capacity": offered}})
-        self._cluster.create("/api/v1/namespaces/default/pods", {"metadata": {"name": _PROBE}, "spec": spec})
-        deadline = time.monotonic() + _READY_S
-        while not any(each["spec"].get("nodeName") for each in self._cluster.get("/api/v1/namespaces/default/pods")):
-            self.alive()
-            if time.monotonic() > deadline:
-                raise UserError(f"scheduler: {self.scheduler} placed nothing in {_READY_S:g} s; see {self._log}")
-            time.sleep(0.1)
-        self._cluster.delete(pod, gracePeriodSeconds="0")
+        self._cluster.create(_PODS, {"metadata": {"name": _PROBE}, "spec": spec})
+        super()._wait_ready()
+        self._cluster.delete(f"{_PODS}/{_PROBE}", gracePeriodSeconds="0")
         self._cluster.delete(f"/api/v1/nodes/{_PROBE}")
+
+    def ready(self) -> bool:
+        """Whether it has placed a pod."""
+        return any(each["spec"].get("nodeName") for each in self._cluster.get(_PODS))

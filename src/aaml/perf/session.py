@@ -12,7 +12,7 @@ from aaml.kube.transport import ApiError, Unreachable
 from aaml.perf.cluster import PerfCluster, gates_text, server_gates
 from aaml.perf.player import PlayResult, PodCounts, ScenarioPlayer
 from aaml.perf.scenarios import Play
-from aaml.perf.schedulers import REAL, SchedulerProcess, command
+from aaml.perf.schedulers import REAL, ProbedScheduler, command
 from aaml.plugin.module import is_plugin
 
 _SMALL_NODES = 20
@@ -65,7 +65,7 @@ class Session:
         self._folder, self._wait_s = folder, wait_s
         self._clusters, self._schedulers = ExitStack(), ExitStack()
         self._cluster: PerfCluster | None = None
-        self._scheduler: SchedulerProcess | None = None
+        self._scheduler: ProbedScheduler | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -93,12 +93,12 @@ class Session:
             self._cluster.clear()
         return self._cluster
 
-    def _scheduler_for(self, job: PlayJob, cluster: PerfCluster) -> SchedulerProcess:
+    def _scheduler_for(self, job: PlayJob, cluster: PerfCluster) -> ProbedScheduler:
         line = command(job.scheduler, cluster.cluster.kubeconfig, job.play.gates, self._folder)
         if self._scheduler is None or self._scheduler.line != line:
             self._end_scheduler()
             self._scheduler = self._schedulers.enter_context(
-                SchedulerProcess(job.scheduler, cluster, line, self._folder)
+                ProbedScheduler(job.scheduler, cluster, line, self._folder)
             )
         return self._scheduler
 
