@@ -2,10 +2,14 @@
 
 import ast
 from collections import Counter
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import aaml
+from aaml.nodes.settings import NodeTimes
 
 SOURCES = Path(aaml.__file__).parent
 
@@ -34,7 +38,28 @@ RULES = {
     "which nodes the descheduler empties": "aaml.nodes.descheduler_rules:_begin_round",
     "which pod it evicts next": "aaml.nodes.descheduler_rules:_next_pod",
     "how many evictions a budget allows": "aaml.nodes.budgets:evictable",
+    "in which of several ways at one price a node is launched": "aaml.nodes.life_rules:way_taken",
+    "what is drawn of a node": "aaml.nodes.successors:drawn",
+    "when a node joins": "aaml.nodes.life_rules:ready_s",
+    "when it is seen to change before": "aaml.nodes.life_rules:step_s",
+    "from when on a node on its way out may be terminated": "aaml.nodes.life_rules:drained_s",
+    "when a refused eviction is tried again": "aaml.nodes.life_rules:retried_s",
+    "whether an evicted pod runs on": "aaml.nodes.life_rules:has_grace",
+    "when an evicted pod stops": "aaml.nodes.life_rules:stop_s",
+    "what is left of its lifetime": "aaml.nodes.life_rules:left_s",
+    "when its successor is made": "aaml.nodes.life_rules:recreated_s",
+    "whether there is a successor": "aaml.nodes.successors:is_made_again",
+    "whether that begins from the start": "aaml.nodes.successors:begins_anew",
+    "how long a pod has waited": "aaml.nodes.life_rules:waited_s",
+    "what counts as a pod event": "aaml.nodes.life_rules:is_pod_event",
+    "until when a pod is kept": "aaml.scheduling.costs:released_s",
+    "whether it may be evicted by then": "aaml.scheduling.costs:is_released",
 }
+LOOKED_AT = {
+    "sim/supply.py": {"join_step_s", "failed_try_s", "initialization_spread_s"},
+    "episodes/supply.py": {"join_step_s"},
+}
+"""The life of nodes on objects, and on arrays: times of `NodeTimes` that it hands on, or asks whether they are 0."""
 KERNELS = {"inlined", "outlined", "inlined_source", "without_refcount", "with_refcount", "compiled"}
 OF_EACH = {"_candidates", "decide", "collect", "is_due", "next_s", "_unplaced"}
 """What Karpenter and learned nodes decide each by rules of their own."""
@@ -47,7 +72,6 @@ def test_each_rule_is_where_it_is_said_to_be():
 
 
 def test_no_kernel_of_nodes_has_a_second_of_its_name():
-    """The life of nodes still stands twice: `aaml.sim.supply` on objects, `aaml.episodes.supply` on arrays."""
     kernels = Counter()
     for package in ("nodes", "episodes", "sim", "live", "karpenter"):
         for file in sorted((SOURCES / package).rglob("*.py")):
@@ -61,3 +85,11 @@ def test_no_kernel_of_nodes_has_a_second_of_its_name():
     of_nodes = {place.partition(":")[2] for place in RULES.values()}
     assert {name for name in of_nodes - OF_EACH if kernels[name] > 1} == set()
     assert kernels["pack"] == kernels["measure_free"] == 1
+
+
+@pytest.mark.parametrize("life", LOOKED_AT)
+def test_the_lives_of_nodes_ask_rules_for_times_and_reckon_with_none(life):
+    named = [each for each in ast.walk(ast.parse((SOURCES / life).read_text())) if isinstance(each, ast.Attribute)]
+    assert {each.attr for each in named} & {each.name for each in fields(NodeTimes)} == LOOKED_AT[life]
+    rules = {place.partition(":")[2] for place in RULES.values() if place.startswith("aaml.nodes.life_rules:")}
+    assert rules == {each.attr for each in named if ast.unparse(each.value) == "life"} - {"STEPS"}

@@ -1,4 +1,4 @@
-"""`aaml.sim.supply` in compiled episodes, to the bit: the life of nodes, under the same names."""
+"""`aaml.sim.supply` in compiled episodes, to the bit: the life of nodes, under the same names and by the same rules."""
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from aaml.nodes import cluster_autoscaler_rules as cluster_autoscaler
 from aaml.nodes import descheduler_rules as descheduler
 from aaml.nodes import karpenter_rules as karpenter
 from aaml.nodes import learned_rules as learned
+from aaml.nodes import life_rules as life
 from aaml.nodes import meter
 from aaml.nodes.budgets import NOBODY, SEVERAL, evictable
 from aaml.nodes.commitments import settle
+from aaml.nodes.life_rules import DRAIN, READY, RECREATE, STEP, STOP
 from aaml.nodes.rows import (
     BUYS,
     DELETES,
@@ -36,10 +38,9 @@ from aaml.nodes.rows import (
     kept_pods,
 )
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
-from aaml.scheduling.costs import PAID, show_costs
+from aaml.scheduling.costs import PAID, is_released, released_s, show_costs
 from aaml.scheduling.observation import mean_size
 
-_READY, _DRAIN, _STOP, _RECREATE, _STEP = range(5)
 EpisodeReference = Reference[tuple[Env, Owned, BatchSettings, Work]]
 """An environment in which nodes are provisioned, as what happens to nodes hands it on."""
 
@@ -218,7 +219,7 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
         own.seen.nodes[column, number] = 0
     own.seen.nodes[NODE.kind, number], own.seen.node_times[NODE_TIME.launched_s, number] = kind, now_s
     spot, price = own.seen.offers[OFFER.spot, kind], own.seen.offers[OFFER.price, kind]
-    alike = own.choices[number] % own.alike[kind, 0]
+    alike = life.way_taken(own.choices[number], own.alike[kind, 0])
     own.seen.nodes[NODE.spot, number] = as_spot or (own.alike[kind, 1] >> alike) & 1
     own.seen.paid[number] = spot if as_spot else price
     for column in (NODE_TIME.initialized_s, NODE_TIME.last_event_s, NODE_TIME.draining_s, NODE_TIME.unneeded_s):
@@ -238,11 +239,10 @@ def _buy(ref: EpisodeReference, kind: Number, as_spot: bool) -> int:
     if terms.commitments > 0:
         _settle(own.seen, work.supply.rule)
     at.changed_s = now_s
-    ready_s = now_s + terms.registration_delay_s + terms.initialization_s + own.spreads[number]
-    if terms.join_step_s > 0.0:
-        _push(own, max(ready_s - 2 * terms.join_step_s, now_s), _STEP, number)
-        _push(own, max(ready_s - terms.join_step_s, now_s), _STEP, number)
-    _push(own, ready_s, _READY, number)
+    ready_s = life.ready_s(terms, now_s, own.spreads[number])
+    for left in range(life.STEPS if terms.join_step_s > 0.0 else 0, 0, -1):
+        _push(own, life.step_s(terms, now_s, ready_s, left), STEP, number)
+    _push(own, ready_s, READY, number)
     return number
 
 
@@ -313,12 +313,12 @@ def _drain(ref: EpisodeReference, number: int) -> None:
     now_s = env.at.now_s
     if np.isnan(own.seen.node_times[NODE_TIME.draining_s, number]):
         own.seen.node_times[NODE_TIME.draining_s, number] = now_s
-        _push(own, now_s + own.seen.terms.min_drain_s, _DRAIN, number)
+        _push(own, life.drained_s(own.seen.terms, now_s), DRAIN, number)
         pod = own.seen.nodes[NODE.first, number] if own.seen.nodes[NODE.awhile, number] else -1
         while pod >= 0:
-            released_s = own.seen.pod_times[POD_TIME.released_s, pod]
-            if 0.0 < own.seen.kept_s[pod] < np.inf and released_s > now_s:
-                _push(own, released_s, _DRAIN, number)
+            at_s = own.seen.pod_times[POD_TIME.released_s, pod]
+            if 0.0 < own.seen.kept_s[pod] < np.inf and not is_released(at_s, now_s):
+                _push(own, at_s, DRAIN, number)
             pod = own.seen.pods[POD.after, pod]
         _evict(ref, number)
 
@@ -337,13 +337,13 @@ def _push(own: Owned, at_s: float, kind: int, subject: int) -> None:
 def _happen(ref: EpisodeReference, kind: int, subject: int) -> bool:
     """Let an event happen; returns whether pods may fit elsewhere now."""
     env, own, _, work = referent(ref)
-    if kind == _READY:
+    if kind == READY:
         return _ready(ref, subject)
-    if kind == _STEP:
+    if kind == STEP:
         return _step(ref, subject)
-    if kind == _STOP:
+    if kind == STOP:
         return _stop(ref, subject)
-    if kind == _RECREATE:
+    if kind == RECREATE:
         env.pods.node[subject] = WAITS
         env.pods.failures[subject] = 0
         env.at.recreated += 1
@@ -430,16 +430,16 @@ def _evict(ref: EpisodeReference, number: int) -> None:
             _let_stop(ref, pod)
         pod = following
     if refused:
-        _push(own, env.at.now_s + own.seen.terms.retry_s, _DRAIN, number)
+        _push(own, life.retried_s(own.seen.terms, env.at.now_s), DRAIN, number)
 
 
 @inlined
 def _let_stop(ref: EpisodeReference, pod: int) -> None:
     """Evict a pod, at once or after its grace."""
     env, own, _, _ = referent(ref)
-    if own.seen.terms.grace_s > 0.0:
+    if life.has_grace(own.seen.terms):
         own.seen.pods[POD.stopping, pod] = 1
-        _push(own, env.at.now_s + own.seen.terms.grace_s, _STOP, pod)
+        _push(own, life.stop_s(own.seen.terms, env.at.now_s), STOP, pod)
     else:
         _stop(ref, pod)
 
@@ -479,7 +479,7 @@ def _stop(ref: EpisodeReference, pod: int) -> bool:
     """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
     env, own, settings, work = referent(ref)
     at, now_s = env.at, env.at.now_s
-    if own.seen.pods[POD.end, pod] == -1 or (own.seen.terms.grace_s > 0.0 and not own.seen.pods[POD.stopping, pod]):
+    if own.seen.pods[POD.end, pod] == -1 or (life.has_grace(own.seen.terms) and not own.seen.pods[POD.stopping, pod]):
         return False
     at.evicted += 1
     own.seen.at.evicted += 1.0
@@ -491,9 +491,9 @@ def _stop(ref: EpisodeReference, pod: int) -> bool:
         return True
     env.pods.node[pod] = COMES_AGAIN
     if not own.seen.traits[TRAIT.anew, pod]:
-        env.pods.lifetime_s[pod] = max(env.pods.lifetime_s[pod] - (now_s - env.pods.bound_s[pod]), 0.0)
-    own.seen.pod_times[POD_TIME.created_s, pod] = now_s + own.seen.terms.recreate_s
-    _push(own, own.seen.pod_times[POD_TIME.created_s, pod], _RECREATE, pod)
+        env.pods.lifetime_s[pod] = life.left_s(env.pods.lifetime_s[pod], env.pods.bound_s[pod], now_s)
+    own.seen.pod_times[POD_TIME.created_s, pod] = life.recreated_s(own.seen.terms, now_s)
+    _push(own, own.seen.pod_times[POD_TIME.created_s, pod], RECREATE, pod)
     return True
 
 
@@ -502,7 +502,7 @@ def _give_back(env: Env, own: Owned, rule: RuleWork, number: int) -> None:
     """Give a node back, if its pods are gone and it has been kept for long enough."""
     at, cluster, now_s = own.seen.at, env.nodes, env.at.now_s
     if (
-        now_s < own.seen.node_times[NODE_TIME.draining_s, number] + own.seen.terms.min_drain_s
+        now_s < life.drained_s(own.seen.terms, own.seen.node_times[NODE_TIME.draining_s, number])
         or own.seen.nodes[NODE.pods, number]
     ):
         return
@@ -570,12 +570,11 @@ def join_node(env: Env, own: Owned, pod: int, row: int) -> None:
     before_s = -1.0
     if own.seen.pods[POD.first, pod] < 0:
         own.seen.pods[POD.first, pod] = at.firsts
-        env.queue.waited_s[at.firsts] = 0.0
         at.firsts += 1
     else:
         before_s = env.queue.waited_s[own.seen.pods[POD.first, pod]]
     place = own.seen.pods[POD.first, pod]
-    env.queue.waited_s[place] = env.queue.waited_s[place] + now_s - own.seen.pod_times[POD_TIME.created_s, pod]
+    env.queue.waited_s[place] = life.waited_s(before_s, own.seen.pod_times[POD_TIME.created_s, pod], now_s)
     learned.served(at, own.seen.terms, env.queue.waited_s[place], before_s)
     own.seen.pods[POD.before, pod], own.seen.pods[POD.after, pod] = own.seen.nodes[NODE.last, number], -1
     if own.seen.nodes[NODE.last, number] >= 0:
@@ -586,7 +585,7 @@ def join_node(env: Env, own: Owned, pod: int, row: int) -> None:
     own.seen.nodes[NODE.pods, number] += 1
     own.seen.nodes[NODE.kept, number] += own.seen.kept_s[pod] > 0.0
     own.seen.nodes[NODE.awhile, number] += 0.0 < own.seen.kept_s[pod] < np.inf
-    own.seen.pod_times[POD_TIME.released_s, pod] = np.floor(now_s) + own.seen.kept_s[pod]
+    own.seen.pod_times[POD_TIME.released_s, pod] = released_s(now_s, own.seen.kept_s[pod])
     _observe(env, own, pod, number, 1)
     at.sequence += 1
     own.seen.pods[POD.end, pod] = at.sequence
@@ -623,7 +622,7 @@ def leave_node(env: Env, own: Owned, pod: int) -> None:
     env.at.running -= 1
     _observe(env, own, pod, number, -1)
     if not np.isnan(own.seen.node_times[NODE_TIME.draining_s, number]):
-        _push(own, env.at.now_s, _DRAIN, number)
+        _push(own, env.at.now_s, DRAIN, number)
 
 
 @inlined
@@ -642,8 +641,7 @@ def _observe(env: Env, own: Owned, pod: int, number: int, sign: int) -> None:
     watts = own.seen.offers[OFFER.watts_per_core, own.seen.nodes[NODE.kind, number]]
     meter.placed(own.seen.at, cpu, memory, _gpu_milli(env, pod), watts, sign)
     own.seen.at.changed_s = now_s
-    last_s = own.seen.node_times[NODE_TIME.last_event_s, number]
-    if np.isnan(last_s) or now_s - np.floor(last_s) >= own.seen.terms.pod_event_s:
+    if life.is_pod_event(own.seen.terms, own.seen.node_times[NODE_TIME.last_event_s, number], now_s):
         own.seen.node_times[NODE_TIME.last_event_s, number] = now_s
 
 

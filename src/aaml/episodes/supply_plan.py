@@ -27,7 +27,7 @@ from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.rows import TRAIT
 from aaml.nodes.settings import ClusterAutoscalerSettings, HighNodeUtilizationSettings, KarpenterSettings
-from aaml.nodes.successors import LETTERS, begins_anew, chooser, is_next_late, node_name
+from aaml.nodes.successors import LETTERS, begins_anew, chooser, drawn, is_made_again, is_next_late, node_name
 from aaml.workload.model import Workload
 
 IntArray = npt.NDArray[np.int64]
@@ -96,10 +96,7 @@ class SupplyPlan:
         ranks = {uid: rank for rank, uid in enumerate(sorted(pod.uid for pod in workload.pods))}
         pods = np.zeros((len(TRAIT), len(workload.pods)), np.int64)
         pods[[TRAIT.rank, TRAIT.owned, TRAIT.anew, TRAIT.next_late]] = np.array(
-            [
-                (ranks[pod.uid], bool(pod.owner.partition("/")[0]), begins_anew(pod), is_next_late(pod))
-                for pod in workload.pods
-            ]
+            [(ranks[pod.uid], is_made_again(pod), begins_anew(pod), is_next_late(pod)) for pod in workload.pods]
         ).T
         if descheduler is not None:
             pods[[*TRAITS]] = traits_of(workload.pods, descheduler)
@@ -178,12 +175,12 @@ class SupplyPlan:
         """
         rng, ranks, choices, spreads = self._drawn
         while len(ranks) < count:
-            letters, rank = rng.integers(len(LETTERS), size=8).tolist(), 0
+            (letters, later_s), rank = drawn(rng, self.supply.times.initialization_spread_s), 0
             for letter in letters:
                 rank = rank * len(LETTERS) + _RANKS[letter]
             ranks.append(rank)
             choices.append(chooser(node_name(letters)))
-            spreads.append(self.supply.times.initialization_spread_s * float(rng.random()))
+            spreads.append(later_s)
         return np.array(ranks[:count], dtype=np.int64), np.array(choices[:count], np.int64), np.array(spreads[:count])
 
     def billed(

@@ -27,7 +27,7 @@ from aaml.nodes.rows import (
     RuleWork,
     Seen,
 )
-from aaml.nodes.successors import is_next_late
+from aaml.nodes.successors import is_made_again, is_next_late
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 
 GONE = 2
@@ -171,7 +171,7 @@ def _pods(seen: Observed, listed: Sequence[Pod], after: Sequence[int]) -> tuple[
     times[POD_TIME.created_s] = [pod.created_s for pod in listed]
     traits, kept_s = np.zeros((len(TRAIT), count), np.int32), np.zeros(count)
     traits[TRAIT.rank, sorted(range(count), key=lambda k: listed[k].uid)] = np.arange(count)
-    traits[TRAIT.owned] = [bool(pod.owner.partition("/")[0]) for pod in listed]
+    traits[TRAIT.owned] = [is_made_again(pod) for pod in listed]
     traits[TRAIT.anew] = [pod.owner.startswith("Job/") for pod in listed]
     traits[TRAIT.next_late] = [is_next_late(pod) for pod in listed]
     for k in [k for k, pod in enumerate(listed) if pod.do_not_disrupt]:

@@ -38,6 +38,7 @@ from aaml.nodes.rows import (
     measure_free,
 )
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
+from aaml.scheduling.costs import is_released
 
 LATE = 0.005  # share of the pods that is let wait for longer than promised: half of what may
 LAUNCH_S, LEAD_S = 22.0, 5.0  # how long a node takes to come, and is provisioned earlier than that, at the beginning
@@ -691,7 +692,8 @@ def _released(own: Seen) -> int:
         if own.nodes[NODE.awhile, number] > 0:
             pod = own.nodes[NODE.first, number]
             while pod >= 0:
-                count += 0.0 < own.kept_s[pod] < np.inf and own.pod_times[POD_TIME.released_s, pod] <= own.at.now_s
+                released_s = own.pod_times[POD_TIME.released_s, pod]
+                count += 0.0 < own.kept_s[pod] < np.inf and is_released(released_s, own.at.now_s)
                 pod = own.pods[POD.after, pod]
     return count
 

@@ -12,9 +12,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import interpreted
 from aaml.cluster.objects import HOSTNAME_LABEL, Pod, PodAffinityTerm
 from aaml.nodes.catalogue import InstanceType, Offering
 from aaml.nodes.requirements import Labels, labels_of
+from aaml.scheduling.costs import is_released
 
 
 @dataclass(slots=True)
@@ -108,12 +110,12 @@ class Observed:
 
     def is_kept(self, pod: Pod) -> bool:
         """Whether a pod may not be disrupted now, as its annotations say (Karpenter's utils/pod)."""
-        return pod.do_not_disrupt and self.now_s < self.released_s.get(pod.uid, inf)
+        return pod.do_not_disrupt and not interpreted(is_released)(self.released_s.get(pod.uid, inf), self.now_s)
 
     @property
     def released(self) -> int:
         """How many of the pods that were kept for a time may be disrupted now."""
-        return sum(at_s <= self.now_s for at_s in self.released_s.values())
+        return sum(interpreted(is_released)(at_s, self.now_s) for at_s in self.released_s.values())
 
 
 @dataclass(frozen=True, slots=True)

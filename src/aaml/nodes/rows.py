@@ -52,6 +52,7 @@ import numpy.typing as npt
 from aaml.cluster.kernels import Reference, columns, inlined, outlined, referent
 from aaml.nodes.node_policy import NodePolicy
 from aaml.policies.gpu.arrays import SHAPE_COLUMNS
+from aaml.scheduling.costs import is_released
 
 Array = npt.NDArray[Any]
 Record = Any
@@ -355,7 +356,7 @@ def kept_pods(own: Seen, number: Number) -> int:
     if own.nodes[NODE.awhile, number] > 0:
         pod = own.nodes[NODE.first, number]
         while pod >= 0:
-            kept -= own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] <= own.at.now_s
+            kept -= own.kept_s[pod] > 0.0 and is_released(own.pod_times[POD_TIME.released_s, pod], own.at.now_s)
             pod = own.pods[POD.after, pod]
     return kept
 
@@ -363,7 +364,7 @@ def kept_pods(own: Seen, number: Number) -> int:
 @inlined
 def is_kept(own: Seen, pod: int) -> bool:
     """Whether a pod may not be disrupted now, as its annotations say: `Observed.is_kept`."""
-    return own.kept_s[pod] > 0.0 and own.pod_times[POD_TIME.released_s, pod] > own.at.now_s
+    return own.kept_s[pod] > 0.0 and not is_released(own.pod_times[POD_TIME.released_s, pod], own.at.now_s)
 
 
 @inlined

@@ -17,6 +17,7 @@ from aaml.cluster.quantity import CPU, MEMORY
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.settings import Prices
+from aaml.nodes.successors import is_made_again
 
 _HOUR_S = 3600.0
 FloatArray = npt.NDArray[np.float64]
@@ -75,7 +76,7 @@ def relaxed(
         return Relaxed(0.0, 0.0)
     created_s = np.array([pod.created_s for pod in here])
     lives_s = np.array([np.inf if pod.lifetime_s is None else pod.lifetime_s for pod in here])
-    lost = np.array([not pod.owner.partition("/")[0] for pod in here])
+    lost = np.array([not is_made_again(pod) for pod in here])
     fits = np.array([catalogue.fits(pod).any() for pod in here])
     first_s = np.maximum(created_s, 0.0)
     free_s = np.minimum(first_s + prices.wait_target_s, until_s)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.kernels import columns, without_refcount
+from aaml.cluster.kernels import columns, inlined, interpreted, without_refcount
 from aaml.cluster.objects import Pod
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN, ClusterState
 from aaml.scheduling.remaining import log_minutes
@@ -25,6 +25,21 @@ PAID = columns(("price", "launched_s", "last_event_s", "kept_pods", "leaving"))
 PAID_COLUMNS = 5
 _COST = columns(COST_FEATURES)
 _FAR = 8.0
+
+
+@inlined
+def released_s(bound_s: float, kept_s: float) -> float:
+    """Return when a pod may be evicted that may not be for `kept_s` after its start.
+
+    It starts when it is bound, a time that the API server keeps in whole seconds.
+    """
+    return math.floor(bound_s) + kept_s
+
+
+@inlined
+def is_released(at_s: float, now_s: float) -> bool:
+    """Whether a pod may be evicted now that may be from `at_s` on."""
+    return at_s <= now_s
 
 
 class PaidNode(Protocol):
@@ -105,13 +120,12 @@ class NodeCosts:
             self.released_s.pop(pod.uid, None)
         elif pod.do_not_disrupt_s < inf:
             since_s = self._state.placements[pod.uid].since_s
-            self.released_s[pod.uid] = math.floor(since_s) + pod.do_not_disrupt_s  # the API server keeps whole seconds
+            self.released_s[pod.uid] = interpreted(released_s)(since_s, pod.do_not_disrupt_s)
 
     def _kept_pods(self, now_s: float) -> list[int]:
         """Return how many pods of each node may not be disrupted now."""
-        released = Counter(
-            self._state.placements[uid].node_name for uid, at_s in self.released_s.items() if at_s <= now_s
-        )
+        may_go, placements = interpreted(is_released), self._state.placements
+        released = Counter(placements[uid].node_name for uid, at_s in self.released_s.items() if may_go(at_s, now_s))
         return [self._kept[name] - released[name] for name in self._state.names]
 
 

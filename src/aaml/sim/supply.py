@@ -1,7 +1,8 @@
 """NodeSupply: the life of the nodes of a simulated cluster, from purchase to return, as an autoscaler orders it.
 
 A node that is provisioned costs at once, and joins the cluster when it has registered and is ready. One that goes takes
-no pods any more; its pods are evicted and wait again, and it is terminated when the last has left.
+no pods any more; its pods are evicted and wait again, and it is terminated when the last has left. When what happens
+says `aaml.nodes.life_rules`, which compiled episodes ask too.
 """
 
 import heapq
@@ -15,9 +16,11 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import interpreted
 from aaml.cluster.objects import HOSTNAME_LABEL, NO_GPU, NO_VOLUMES, NodeSelectorTerm, Pod
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
+from aaml.nodes import life_rules as life
 from aaml.nodes.budgets import PodBudget, allowed_evictions, blocked_pods, stuck_pods
 from aaml.nodes.catalogue import Catalogue, InstanceType
 from aaml.nodes.commitments import Commitments
@@ -26,15 +29,15 @@ from aaml.nodes.descheduler import HighNodeUtilization
 from aaml.nodes.fluid import Fluid
 from aaml.nodes.karpenter import Karpenter
 from aaml.nodes.learned import LearnedNodes
+from aaml.nodes.life_rules import DRAIN, READY, RECREATE, STEP, STOP
 from aaml.nodes.meter import Meter, billed, charged
 from aaml.nodes.ports import Autoscaler, Command, Delete, Evict, Observed, OwnedNode, Provision, Replace, Waiting
 from aaml.nodes.settings import NodeTimes, Prices
-from aaml.nodes.successors import LETTERS, begins_anew, chooser, node_name
-from aaml.scheduling.costs import NodeCosts
+from aaml.nodes.successors import begins_anew, chooser, drawn, is_made_again, node_name
+from aaml.scheduling.costs import NodeCosts, is_released
 from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, RemoveNode
 
-_READY, _DRAIN, _STOP, _RECREATE, _STEP = range(5)
 CONSOLIDATABLE_S = 60.0  # of an autoscaler that does not say after how long without a pod event a node may go
 
 
@@ -190,19 +193,17 @@ class NodeSupply:
     def _provision(self, types: Sequence[InstanceType]) -> str:
         kind = min(types, key=lambda each: each.cheapest.price)
         now_s, times = self._cluster.now_s(), self.times
-        name = node_name(self.rng.integers(len(LETTERS), size=8))
-        alike = [each for each in kind.offerings if each.price == kind.cheapest.price]
-        offering = alike[chooser(name) % len(alike)]  # Karpenter's KWOK provider takes any
+        letters, later_s = drawn(self.rng, times.initialization_spread_s)
+        name, ways = node_name(letters), kind.launched
+        offering = ways[interpreted(life.way_taken)(chooser(name), len(ways))]
         node = self.seen.nodes[name] = OwnedNode(name, self.catalogue[kind.name], offering, now_s)
         self.meter.hold(now_s)
         self.meter.launched(node)
         self.seen.changed_s = now_s
-        spread_s = times.initialization_spread_s * float(self.rng.random())
-        ready_s = now_s + times.registration_delay_s + times.initialization_s + spread_s
-        if times.join_step_s:
-            for steps in (2, 1):
-                self._push(max(ready_s - steps * times.join_step_s, now_s), _STEP, name)
-        self._push(ready_s, _READY, name)
+        ready_s = interpreted(life.ready_s)(times, now_s, later_s)
+        for left in range(life.STEPS if times.join_step_s else 0, 0, -1):
+            self._push(interpreted(life.step_s)(times, now_s, ready_s, left), STEP, name)
+        self._push(ready_s, READY, name)
         return name
 
     def _mark(self, names: Sequence[str]) -> None:
@@ -217,10 +218,10 @@ class NodeSupply:
         """Begin to evict a node's pods, which is seen to again once it may be terminated or more of them may go."""
         if name in self.seen.nodes and name not in self._draining_s:
             now_s = self._draining_s[name] = self._cluster.now_s()
-            self._push(now_s + self.times.min_drain_s, _DRAIN, name)
+            self._push(interpreted(life.drained_s)(self.times, now_s), DRAIN, name)
             for uid in self.seen.pods_on(name):
-                if (at_s := self.seen.released_s.get(uid, -inf)) > now_s:
-                    self._push(at_s, _DRAIN, name)
+                if not interpreted(is_released)(at_s := self.seen.released_s.get(uid, -inf), now_s):
+                    self._push(at_s, DRAIN, name)
             self._evict(name)
 
     # ---- what happens ------------------------------------------------------------------------------------------------
@@ -232,13 +233,13 @@ class NodeSupply:
 
     def _happen(self, kind: int, name: str, sequence: int) -> bool:
         """Let an event happen; returns whether pods may fit elsewhere now."""
-        if kind == _READY:
+        if kind == READY:
             return self._ready(name)
-        if kind == _STEP:
+        if kind == STEP:
             return self._step(name)
-        if kind == _STOP:
+        if kind == STOP:
             return self._stop(name)
-        if kind == _RECREATE:
+        if kind == RECREATE:
             if sequence in self._later:
                 self._cluster.wait_again(self._later.pop(sequence))
             return True
@@ -275,15 +276,15 @@ class NodeSupply:
             if not self.seen.is_kept(pod) and uid not in self.seen.stopping:
                 refused |= not self._leaves(pod)
         if refused:
-            self._push(self._cluster.now_s() + self.times.retry_s, _DRAIN, name)
+            self._push(interpreted(life.retried_s)(self.times, self._cluster.now_s()), DRAIN, name)
 
     def _leaves(self, pod: Pod) -> bool:
         """Evict a pod, at once or after its grace; returns whether its disruption budgets let it go."""
         if self.budgets and allowed_evictions(self.budgets, pod, *self._pods()) < 1:
             return False
-        if self.times.grace_s:
+        if interpreted(life.has_grace)(self.times):
             self.seen.stopping.add(pod.uid)
-            self._push(self._cluster.now_s() + self.times.grace_s, _STOP, pod.uid)
+            self._push(interpreted(life.stop_s)(self.times, self._cluster.now_s()), STOP, pod.uid)
         else:
             self._stop(pod.uid)
         return True
@@ -292,22 +293,22 @@ class NodeSupply:
         """An evicted pod leaves its node, and its owner makes the next one; nothing happens if it has ended itself."""
         cluster = self._cluster
         placement = cluster.state.placements.get(uid)
-        if placement is None or (self.times.grace_s and uid not in self.seen.stopping):
+        if placement is None or (interpreted(life.has_grace)(self.times) and uid not in self.seen.stopping):
             return False
         pod, now_s = cluster.displace(uid), cluster.now_s()
-        if not pod.owner.partition("/")[0]:
+        if not is_made_again(pod):
             cluster.journal.counts["lost"] += 1
             return True
         if pod.lifetime_s is not None and not begins_anew(pod):
-            pod = replace(pod, lifetime_s=max(pod.lifetime_s - (now_s - placement.since_s), 0.0))
-        pod = replace(pod, created_s=now_s + self.times.recreate_s)
-        self._later[self._push(pod.created_s, _RECREATE, uid)] = pod
+            pod = replace(pod, lifetime_s=interpreted(life.left_s)(pod.lifetime_s, placement.since_s, now_s))
+        pod = replace(pod, created_s=interpreted(life.recreated_s)(self.times, now_s))
+        self._later[self._push(pod.created_s, RECREATE, uid)] = pod
         return True
 
     def _give_back(self, name: str) -> None:
         """Give a node back, if its pods are gone and it has been kept for long enough."""
         now_s, node_index = self._cluster.now_s(), self._cluster.state.index.get(name)
-        if now_s < self._draining_s[name] + self.times.min_drain_s or (
+        if now_s < interpreted(life.drained_s)(self.times, self._draining_s[name]) or (
             node_index is not None and self._cluster.state.node_pods[node_index]
         ):
             return
@@ -338,7 +339,7 @@ class NodeSupply:
         journal = self._cluster.journal
         if self._learned is not None and (since_s := journal.waiting_since_s.get(uid)) is not None:
             before_s = journal.waited_s.get(uid, -1.0)
-            self._learned.serve(max(before_s, 0.0) + now_s - since_s, before_s)
+            self._learned.serve(interpreted(life.waited_s)(before_s, since_s, now_s), before_s)
 
     def _observe(self, pod: Pod, node_name: str, placed: bool) -> None:
         """A pod is bound to a node, or has left it."""
@@ -354,11 +355,11 @@ class NodeSupply:
         self.meter.hold(now_s)
         self.meter.placed(pod, node, 1 if placed else -1)
         self.seen.changed_s = now_s
-        last_s = node.last_pod_event_s
-        if last_s is None or now_s - math.floor(last_s) >= self.times.pod_event_s:
+        last_s = math.nan if node.last_pod_event_s is None else node.last_pod_event_s
+        if interpreted(life.is_pod_event)(self.times, last_s, now_s):
             node.last_pod_event_s = now_s
         if node_name in self._draining_s and not placed:
-            self._push(now_s, _DRAIN, node_name)
+            self._push(now_s, DRAIN, node_name)
 
 
 class _Pods(Mapping[str, Mapping[str, Pod]]):
