@@ -1,5 +1,6 @@
 """A compiled kernel is taken from the cache as long as all is the same that it is made of, and no longer."""
 
+import json
 import os
 import subprocess
 import sys
@@ -23,14 +24,33 @@ SOURCES = {
 ASK = "from highest import highest; print(highest(1), *highest.stats.cache_hits.values())"
 
 
-def in_a_process(folder, line, cache):
-    """Return what a line says in a fresh process whose user's cache is `cache`."""
+FORKS = """
+import os, sys, json, numba.core.caching, numpy
+for asked in map(json.loads, sys.stdin):
+    child = os.fork()
+    if not child:
+        try:
+            os.chdir(asked["folder"])
+            sys.path.insert(0, asked["folder"])
+            os.environ["AAML_CACHE"] = asked["cache"]
+            exec(asked["line"], {"__name__": "__main__"})
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+    os.waitpid(child, 0)
+    print(flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def forks():
+    """A process that has imported numba, and forks for each line of Python that it is to run."""
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    said = subprocess.run(
-        [sys.executable, "-B", "-c", line], cwd=folder, env=environment | {"AAML_CACHE": str(cache)},
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    return said.stdout
+    with subprocess.Popen(
+        [sys.executable, "-B", "-c", FORKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
 
 
 def checkout(folder):
@@ -40,14 +60,22 @@ def checkout(folder):
     return folder
 
 
-def top(folder, cache):
-    """Return what the kernel on top gives for 1 in a fresh process, and how often it was found in the cache."""
-    value, *hits = in_a_process(folder, ASK, cache).split()
-    return int(value), sum(map(int, hits))
+@pytest.fixture
+def top(forks):
+    """What the kernel on top gives for 1 in a process of its own, and how often it was found in the cache."""
+
+    def asked(folder, cache):
+        forks.stdin.write(json.dumps({"folder": str(folder), "line": ASK, "cache": str(cache)}) + "\n")
+        forks.stdin.flush()
+        value, *hits = iter(forks.stdout.readline().split())
+        assert forks.stdout.readline() == "\n"
+        return int(value), sum(map(int, hits))
+
+    return asked
 
 
 @pytest.fixture
-def ask(tmp_path):
+def ask(tmp_path, top):
     """The same after a change of a file."""
     folder = checkout(tmp_path / "checkout")
 
@@ -76,14 +104,14 @@ def test_a_change_in_any_file_that_a_kernel_is_made_of_is_seen_and_nothing_else_
 
 
 @pytest.mark.slow
-def test_another_checkout_with_the_same_sources_finds_what_was_compiled(tmp_path):
+def test_another_checkout_with_the_same_sources_finds_what_was_compiled(tmp_path, top):
     assert top(checkout(tmp_path / "one"), tmp_path / "cache") == (40, 0)
     assert top(checkout(tmp_path / "two"), tmp_path / "cache") == (40, 1)
     assert not list(tmp_path.glob("*/__pycache__/*.nb?"))
 
 
 @pytest.mark.slow
-def test_where_the_users_cache_cannot_be_made_kernels_are_kept_beside_their_sources(tmp_path):
+def test_where_the_users_cache_cannot_be_made_kernels_are_kept_beside_their_sources(tmp_path, top):
     (tmp_path / "file").write_text("")
     folder = checkout(tmp_path / "one")
     assert top(folder, tmp_path / "file" / "cache") == (40, 0)
