@@ -1,7 +1,9 @@
 """The package as others install it: the wheel's core in an empty environment trains, evaluates, and has its weights."""
 
+import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 
@@ -35,7 +37,18 @@ def installed(tmp_path_factory):
         [UV, "pip", "install", "--quiet", "--python", place / "env/bin/python", "--constraint", lock, wheel],
         check=True,
     )
+    lend_bytecode(place)
     return place
+
+
+def lend_bytecode(place):
+    """Spare the new environment to compile what the one of the tests has compiled of the same files."""
+    (packages,) = (place / "env").glob("lib/python*/site-packages")
+    ours = Path(sysconfig.get_path("purelib"))
+    for folder in [each for each in packages.rglob("*") if each.is_dir()]:
+        compiled = ours / folder.relative_to(packages) / "__pycache__"
+        if compiled.is_dir() and not (folder / "__pycache__").exists():
+            shutil.copytree(compiled, folder / "__pycache__", copy_function=shutil.copy2)
 
 
 def test_the_core_trains_and_judges_the_weights_that_ship(installed):
