@@ -1,10 +1,11 @@
 """The real cluster that live tests share: started once a session, healed and emptied between tests."""
 
+import gc
 import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def pytest_configure() -> None:
             os.environ.setdefault(variable, str(SHARED / folder))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage among what all tests share: it lives to the end, and there are a million objects of it."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.set_threshold(10_000)
+    gc.enable()
+    return result
 
 
 def pytest_report_header() -> list[str]:

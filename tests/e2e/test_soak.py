@@ -31,7 +31,7 @@ def cluster():
 @pytest.mark.parametrize("run", ["without-learner", "idle-extender"])
 def test_an_agent_without_a_learner_and_an_extender_that_nobody_asks_keep_no_more_from_minute_to_minute(cluster, run):
     """The memory that defects of these two took grew with each decision and each event."""
-    samples, waiting = soak(cluster, replace(SETTINGS, run=run), lambda _sample: None)
+    samples, waiting = soak(cluster, replace(SETTINGS, run=run, minutes=0.5, every_s=5.0), lambda _sample: None)
     assert waiting == samples[-1].restarts == 0
     assert samples[-1].bound >= 0.8 * samples[-1].created
     assert max(each.handles for each in samples) < 200
