@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,30 @@ from aaml.cluster.objects import Node
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.kube.provision import KwokCluster, create_nodes
 from support.kwok import pod, pods, until
+from support.live_scheduler import LiveScheduler
+from support.processes import Process
 
 AAML = str(Path(sys.executable).with_name("aaml"))
 NAME = f"gangs-{os.getpid()}"
+OURS = "ours"
+KILLED_AFTER = 2
+KILLED = f"""
+import os, signal, sys
+from aaml.kube.binder import Binder
+from support.live_scheduler import LiveScheduler
+
+sent = []
+
+def submit(self, job):
+    assert self.bind(job)[0] == "bound"
+    sent.append(job)
+    if len(sent) == {KILLED_AFTER}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Binder.submit = submit
+with LiveScheduler("{OURS}", sys.argv[1]) as live:
+    live._thread.join()
+"""
 RACKS = {"r0": 2, "r1": 4, "r2": 3}
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 
@@ -91,3 +113,69 @@ def test_a_job_with_scheduling_is_a_group(api):
     assert len({name.partition("-")[0] for name in nodes_of(api).values()}) == 1
     made = pods(api, "default")[0]["spec"]["schedulingGroup"]["podGroupName"]
     assert json.loads(api.request("GET", f"{GROUPS}/{made}"))["spec"]["schedulingPolicy"]["gang"]["minCount"] == 3
+
+
+def ours(api, name, count, least, **spec):
+    """Create a group of pods for the scheduler of AAML, the group last."""
+    for number in range(count):
+        each = member(f"{name}-{number}", name, schedulerName=OURS, **spec)
+        api.request("POST", "/api/v1/namespaces/default/pods", each)
+    api.request("POST", GROUPS, group(name, least))
+
+
+def condition(api, name):
+    found = json.loads(api.request("GET", f"{GROUPS}/{name}")).get("status", {}).get("conditions", ())
+    return found[0] if found else {"reason": "", "status": "", "message": ""}
+
+
+def test_aaml_schedule_places_a_group_in_one_rack_or_not_at_all(api, cluster):
+    """Four pods that fill a node each fit in the rack of four; four more nowhere, until the first leave."""
+    with LiveScheduler(OURS, cluster.kubeconfig) as live:
+        ours(api, "four", 4, 4)
+        until(lambda: all(nodes_of(api).values()), "a group that is placed")
+        assert sorted(nodes_of(api).values()) == ["r1-0", "r1-1", "r1-2", "r1-3"]
+        until(lambda: condition(api, "four")["reason"] == "Scheduled", "the condition of a group that is placed")
+        ours(api, "five", 4, 4)
+        until(lambda: condition(api, "five")["reason"] == "Unschedulable", "the condition of a group that fits nowhere")
+        said = condition(api, "five")["message"]
+        assert said.startswith("pod group is unschedulable, 0/3 placements are available, first placement status: minC")
+        assert [name for name, node in nodes_of(api).items() if node] == [f"four-{number}" for number in range(4)]
+        for number in range(4):
+            api.request("DELETE", f"/api/v1/namespaces/default/pods/four-{number}?gracePeriodSeconds=0")
+        until(lambda: len(nodes_of(api)) == 4 and all(nodes_of(api).values()), "a group that has room now")
+        assert condition(api, "five")["reason"] == "Scheduled"
+    assert live.error is None
+    assert {result.status for result in live.results} == {"bound", "tried"}
+
+
+def test_after_kill_in_the_middle_of_a_group_the_rest_is_bound_beside_what_was(api, cluster, tmp_path):
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    ours(api, "cut", 4, 4)
+    tests = str(Path(__file__).parents[1])
+    with Process(
+        [sys.executable, str(script), str(cluster.kubeconfig)], tmp_path / "killed.log", PYTHONPATH=tests
+    ) as it:
+        assert it.process.wait(60) == -signal.SIGKILL
+    assert sum(map(bool, nodes_of(api).values())) == KILLED_AFTER
+    command = [AAML, "schedule", "policy", f"--scheduler-name={OURS}", f"--kubeconfig={cluster.kubeconfig}"]
+    with Process(command, tmp_path / "again.log") as again:
+        until(lambda: all(nodes_of(api).values()), "a group that is whole again")
+        assert again.stop() == 0
+    assert sorted(nodes_of(api).values()) == ["r1-0", "r1-1", "r1-2", "r1-3"]
+
+
+def test_a_group_grows_and_needs_fewer_as_its_object_says(api, cluster):
+    with LiveScheduler(OURS, cluster.kubeconfig):
+        ours(api, "small", 2, 3)
+        until(lambda: len(nodes_of(api)) == 2, "pods of a group that is not complete")
+        assert not any(nodes_of(api).values())
+        less = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
+        api.request("PATCH", f"{GROUPS}/small", less, content_type="application/merge-patch+json")
+        until(lambda: all(nodes_of(api).values()), "a group that needs fewer pods now")
+        more = member("small-2", "small", schedulerName=OURS)
+        api.request("POST", "/api/v1/namespaces/default/pods", more)
+        rack = nodes_of(api)["small-0"].partition("-")[0]
+        if rack != "r0":  # of two nodes, which are full
+            until(lambda: nodes_of(api)["small-2"], "a pod that came later")
+            assert nodes_of(api)["small-2"].partition("-")[0] == rack

@@ -20,6 +20,7 @@ import yaml
 
 from aaml.kube.provision import ClusterOptions, KwokCluster, Owner
 from aaml.kube.provision.binaries import programs_dir
+from aaml.kube.provision.gates import with_gates
 from aaml.kube.provision.ports import free_port
 from aaml.kube.transport import Unreachable
 from aaml.plugin.configuration import arguments
@@ -57,6 +58,8 @@ class RealScheduler:
 
     `kubernetes` is the release, the newest where it is empty.
 
+    `gates` are those of `aaml cluster up --gates`.
+
     Without `extender` nobody tells which nodes passed the filters: a plugin may then hand kube-scheduler the best ones.
     """
 
@@ -69,8 +72,9 @@ class RealScheduler:
         *,
         extender: bool = True,
         kubernetes: str = "",
+        gates: str = "",
     ) -> None:
-        self._kubernetes = kubernetes
+        self._kubernetes, self._gates = kubernetes, gates
         self.cluster, self._plugin, self.sees = KwokCluster(name), plugin, extender
         self._directory, self._profiles = directory, list(profiles)
         self._passed: dict[str, frozenset[str]] = {}
@@ -83,7 +87,7 @@ class RealScheduler:
         admission = {"kube-apiserver": {"disable-admission-plugins": "StorageObjectInUseProtection"}}
         options = ClusterOptions(nodes=1, scheduler=False, owner=Owner.this_process(), arguments=admission,
                                  kubernetes=self._kubernetes)  # fmt: skip
-        self.cluster.up(options, progress=False)
+        self.cluster.up(with_gates(options, self._gates), progress=False)
         try:
             for component in ("kwok-controller", "kube-controller-manager"):
                 self.cluster.stop_component(component, kill=True)
@@ -207,13 +211,14 @@ class RealScheduler:
                 }
             ]
         path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+        opened = with_gates(ClusterOptions(), self._gates).arguments.get("kube-scheduler", {}).get("feature-gates", "")
         self._log = self._directory / "scheduler.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
                     *line, "--v=0", "--vmodule=schedule_one=10",
                     # It would reuse the order of the last pod's nodes, and the extender would see one node only.
-                    "--feature-gates=OpportunisticBatching=false",
+                    f"--feature-gates=OpportunisticBatching=false,{opened}".rstrip(","),
                 ],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL,
             )  # fmt: skip

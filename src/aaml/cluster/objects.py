@@ -211,6 +211,30 @@ NO_VOLUMES = VolumeNeeds()
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A PodGroup of Kubernetes' scheduling API: pods that are scheduled together, in the namespace of the pods.
+
+    At least `min_count` of them get nodes in one try, or none does (the policy `gang`); None for the policy `basic`,
+    where one is enough. Their nodes have the same value of the label `topology_key`; "" for any nodes. `whole`: what
+    preempts one of its pods preempts all (`disruptionMode: all`). `preemption_policy` "": what its pods say. A group of
+    which nothing is known but its name is not `seen`, and its pods wait.
+    """
+
+    name: str
+    min_count: int | None = None
+    topology_key: str = ""
+    whole: bool = False
+    priority: int = 0
+    preemption_policy: Literal["", "PreemptLowerPriority", "Never"] = ""
+    seen: bool = True
+
+    @property
+    def least(self) -> int:
+        """How many pods have to have a node at the end of a try."""
+        return 1 if self.min_count is None else self.min_count
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod as scheduling sees it.
 
@@ -241,8 +265,7 @@ class Pod:
     required_features: frozenset[str] = frozenset()  # what the kubelet of its node has to declare
     resource_claims: tuple[str, ...] = ()  # devices that somebody else has to allocate before the pod can run
     owner: str = ""  # "ReplicaSet/name-abc", "" without a controller
-    gang: str = ""  # pods with the same gang are placed all or none
-    gang_size: int = 0
+    group: PodGroup | None = None  # spec.schedulingGroup: whom it is scheduled together with
     phase: str = "Pending"
     terminating: bool = False
     preempted: bool = False  # it is terminating because a scheduler has preempted it
@@ -265,6 +288,11 @@ class Pod:
     def key(self) -> str:
         """`namespace/name`, the way people write it."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def group_key(self) -> str:
+        """`namespace/name` of its group, "" without one."""
+        return "" if self.group is None else f"{self.namespace}/{self.group.name}"
 
     @property
     def runs_s(self) -> float | None:

@@ -59,7 +59,7 @@ def check_pod(pod: Pod) -> None:
         else "volumes" if pod.volumes is not NO_VOLUMES and pod.volumes != NO_VOLUMES
         else "a node selector" if pod.node_selector
         else "a node" if pod.node_name
-        else "a gang" if pod.gang
+        else "a gang" if pod.group is not None
         else "topology spread" if pod.spread
         else "host ports" if pod.host_ports
         else "a priority" if pod.priority

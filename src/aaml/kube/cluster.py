@@ -34,8 +34,10 @@ from aaml.kube.reflector import Changes, Reflector, Source, Trouble
 from aaml.kube.sources import BUDGETS, NODES, PODS
 from aaml.kube.transport import Transport
 from aaml.kube.volume_binder import VolumeBinder, VolumesWritten
+from aaml.scheduling.pod_groups import GroupAttempt, count_placed
 from aaml.scheduling.ports import BindResult, BindStatus
-from aaml.scheduling.queue import BACKOFF_S, QueuedPod, SchedulingQueue
+from aaml.scheduling.queue import BACKOFF_S, SchedulingQueue
+from aaml.scheduling.queue_entries import QueuedGroup, QueuedPod
 from aaml.scheduling.queue_sort import QueueSort
 
 log = logging.getLogger(__name__)
@@ -86,7 +88,7 @@ class LiveOptions:
 @dataclass(slots=True)
 class _BindInFlight:
     job: BindJob
-    queued: QueuedPod
+    queued: QueuedPod | None  # None for a pod of a group
     decision: int
 
 
@@ -108,7 +110,9 @@ class KubeCluster:
         self._decisions = 0
         self._transport = transport
         self._state = ClusterState()
-        self._queue = SchedulingQueue(time.monotonic)
+        self._queue = SchedulingQueue(time.monotonic, placed=lambda key: count_placed(self._state, key))
+        self._attempt: GroupAttempt | None = None
+        self._ties = np.random.default_rng()
         self._inbox = Inbox()
         self._broken: threads.ThreadError | None = None  # a thread without which nothing goes on
         self._taken: dict[str, QueuedPod] = {}  # handed out by `next_pod`, not decided yet
@@ -227,6 +231,8 @@ class KubeCluster:
         """
         deadline = time.monotonic() + timeout_s
         self._end_shadow()
+        if (pod := self._next_of_group()) is not None:
+            return pod
         while True:
             self._drain()
             self._volumes.step()
@@ -234,6 +240,11 @@ class KubeCluster:
             if self._stopped:
                 return None
             if self._may_decide() and (queued := self._queue.pop()) is not None:
+                if isinstance(queued, QueuedGroup):
+                    self._attempt = GroupAttempt(self._state, queued, self._ties)
+                    if (pod := self._next_of_group()) is not None:
+                        return pod
+                    continue
                 if queued.uid in self._flights:  # a restored backup has brought it back before its bind ended
                     self._queue.retry(queued)
                     continue
@@ -270,16 +281,22 @@ class KubeCluster:
         """Return [N], the nodes that pass kube-scheduler's filters; the nominated node alone where that is one."""
         verdict = feasible(self._state, pod)
         self._filtered = (pod.uid, verdict)
+        mask = verdict.mask if self._attempt is None else self._attempt.narrow(verdict.mask)
         nominated = self._state.nominated.get(pod.uid)
         node_index = self._state.index.get(nominated[1]) if nominated is not None else None
-        if node_index is None or not verdict.mask[node_index]:
-            return verdict.mask
-        only = np.zeros_like(verdict.mask)
+        if node_index is None or not mask[node_index]:
+            return mask
+        only = np.zeros_like(mask)
         only[node_index] = True
         return only
 
     def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
         """Assume the pod on a node and send the bind; returns the node's name. A dry run only assumes, for a moment."""
+        if self._attempt is not None:
+            self._decisions += 1
+            node_name = self._attempt.place(node_index, gpus, self.now_s())
+            self._go_on()
+            return node_name
         queued, node_name = self._taken.pop(pod.uid), self._state.names[node_index]
         placement = self._state.assume(pod, node_name, gpus, self.now_s())
         if self.options.dry_run:
@@ -288,17 +305,17 @@ class KubeCluster:
             self._queue.done(pod.uid)
             self._results.append(BindResult(pod, node_name, "shadow"))
         else:
-            job = BindJob(pod, node_name, placement.gpus)
-            self._flights[pod.uid] = _BindInFlight(job, queued, self._decisions)
-            if pod.volumes.unbound:
-                self._volumes.begin(job)
-            else:
-                self._binder.submit(job)
+            self._send(BindJob(pod, node_name, placement.gpus), queued)
         self._decisions += 1
         return node_name
 
     def reject(self, pod: Pod) -> None:
         """Preempt for a pod that fits nowhere, or report why not; it is tried again after a change that may help."""
+        if self._attempt is not None:
+            filtered = self._filtered
+            self._attempt.skip(filtered[1].message() if filtered is not None and filtered[0] == pod.uid else "")
+            self._go_on()
+            return
         queued = self._taken.pop(pod.uid)
         if self._filtered is None or self._filtered[0] != pod.uid:
             self.feasible(pod)
@@ -317,7 +334,12 @@ class KubeCluster:
             self._events.failed(pod, message, nominated[1] if nominated is not None else "")
 
     def defer(self, pod: Pod) -> None:
-        """Put the pod back; it is tried again after a backoff."""
+        """Put the pod back; it is tried again after a backoff. One of a group goes without a node in this trial."""
+        if self._attempt is not None:
+            self._decisions += 1
+            self._attempt.skip("left pending by the policy")
+            self._go_on()
+            return
         self._queue.retry(self._taken.pop(pod.uid))
         self._decisions += 1
 
@@ -374,6 +396,53 @@ class KubeCluster:
         for reflector in self.reflectors.values():
             reflector.join(2.0)
         self._transport.close()
+
+    # ---- groups ------------------------------------------------------------------------------------------------------
+
+    def _next_of_group(self) -> Pod | None:
+        """Return the next pod of the group that is being tried, None where there is none, or no more of it.
+
+        Nothing is taken in meanwhile: all of its pods see the same cluster.
+        """
+        if self._attempt is not None and not self._stopped:
+            self._attempt.turn(self.now_s())
+            self._go_on()
+        return None if self._attempt is None or self._stopped else self._attempt.pod
+
+    def _go_on(self) -> None:
+        """Take in what has come of the try of a group; where it has ended, all of its binds are sent, or none."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self._results += [BindResult(pod, name, status, attempt.message) for pod, name, status in attempt.ended()]
+        if not attempt.outcome:
+            return
+        queued, self._attempt = attempt.queued, None
+        pods = [each.pod for each in queued.waiting()]
+        placed = {each.pod.uid for each in attempt.placed}
+        self._queue.attempted(queued, attempt.outcome, placed)
+        for each in attempt.placed:
+            if each.volumes is not None:
+                each.volumes.release(self._state)
+            self._send(BindJob(each.pod, each.node_name, each.gpus or ()), None)
+        left = [pod for pod in pods if pod.uid not in placed]
+        if left:
+            log.info("pod group %s: %d of %d pods wait: %s", pods[0].group_key, len(left), len(pods), attempt.message)
+        for pod in left:
+            self._events.failed(pod, attempt.refused.get(pod.uid) or attempt.message)
+        if placed:
+            self._events.group(pods[0], "Scheduled")
+        elif left and pods[0].group_key not in self._handlers.scheduled_groups:
+            reason = "Unschedulable" if attempt.outcome == "unschedulable" else "SchedulerError"
+            self._events.group(pods[0], reason, attempt.message)
+
+    def _send(self, job: BindJob, queued: QueuedPod | None) -> None:
+        """Send the bind of an assumed pod, once its claims have their volumes."""
+        self._flights[job.pod.uid] = _BindInFlight(job, queued, self._decisions)
+        if job.pod.volumes.unbound:
+            self._volumes.begin(job)
+        else:
+            self._binder.submit(job)
 
     # ---- taking in what happened -------------------------------------------------------------------------------------
 
@@ -463,7 +532,9 @@ class KubeCluster:
         log.warning("bind of %s to %s: %s, %s", pod.key, result.node_name, result.status, result.message)
         self._state.forget(pod.uid)
         # A pod that is gone or bound leaves the queue when its watch says so.
-        if self._queue.retry(flight.queued) and flight.queued.pod.nominated_node:
+        if flight.queued is None:
+            self._queue.put_back(pod)
+        elif self._queue.retry(flight.queued) and flight.queued.pod.nominated_node:
             self._state.nominate(flight.queued.pod, flight.queued.pod.nominated_node)
         self._queue.on_event("pod_delete", pod)
 

@@ -22,6 +22,7 @@ from aaml import threads
 from aaml.cluster.objects import Pod
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Backoff
+from aaml.kube.sources import GROUP_CONDITION, POD_GROUPS_API
 from aaml.kube.transport import CONFLICT, NOT_FOUND, STRATEGIC_MERGE, ApiError, Transport, Unreachable
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,10 @@ class EventWriter:
     def failed(self, pod: Pod, message: str, nominated: str = "") -> None:
         """Write that a pod fits nowhere, and its nominated node; a newer message replaces one not written yet."""
         self._put("failed", pod, message, nominated)
+
+    def group(self, pod: Pod, reason: str, message: str = "") -> None:
+        """Write the condition of a pod's group: whether it is scheduled, and why not."""
+        self._put("group", pod, message, reason)
 
     def preempted(self, victim: Pod, pod: Pod, node_name: str) -> None:
         """Say that a pod has to leave a node for another one."""
@@ -168,6 +173,9 @@ class EventWriter:
         if kind == "failed-over":
             self._create_event(pod, "Warning", "PolicyHandedOver", text)
             return
+        if kind == "group":
+            self._carefully(lambda: self._set_group_condition(pod, nominated, text))
+            return
         if kind == "preempted":
             self._carefully(lambda: self._create_event(pod, "Normal", "Preempted", text, action="Preempting"))
             return
@@ -250,6 +258,16 @@ class EventWriter:
             if seen.metadata.uid != pod.uid or seen.spec.node_name:
                 return
             version = seen.metadata.resource_version
+
+    def _set_group_condition(self, pod: Pod, reason: str, message: str) -> None:
+        if pod.group is None:
+            return
+        path = f"{POD_GROUPS_API}/namespaces/{pod.namespace}/podgroups/{pod.group.name}/status"
+        condition = {
+            "type": GROUP_CONDITION, "status": "True" if reason == "Scheduled" else "False", "reason": reason,
+            "message": message, "lastTransitionTime": _now(),
+        }  # fmt: skip
+        self._patch(path, {"status": {"conditions": [condition]}})
 
     def _patch(self, path: str, body: dict[str, Any]) -> None:
         self._transport.request("PATCH", path, body, content_type=STRATEGIC_MERGE)

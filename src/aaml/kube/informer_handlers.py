@@ -8,12 +8,25 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aaml.cluster.objects import NO_AFFINITY, Node, Pod
+from aaml.cluster.objects import NO_AFFINITY, Node, Pod, PodGroup
 from aaml.cluster.state import ClusterState
+from aaml.kube.objects import wire
+from aaml.kube.objects.convert import pod_group_from_api
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
-from aaml.kube.sources import ATTACHMENTS, CSI_NODES, NAMESPACES, NODES, PODS, PROVISIONING, SeenPod
+from aaml.kube.sources import (
+    ATTACHMENTS,
+    CSI_NODES,
+    GROUP_CONDITION,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PROVISIONING,
+    SeenPod,
+)
 from aaml.kube.storage_lister import StorageLister
-from aaml.kube.transport import ApiError
+from aaml.kube.transport import NOT_FOUND, ApiError
+from aaml.scheduling.pod_groups import placed_of
 from aaml.scheduling.queue import SchedulingQueue
 
 log = logging.getLogger(__name__)
@@ -22,6 +35,7 @@ _FORBIDDEN = frozenset({401, 403})
 _EFFECTS = {
     NAMESPACES.name: "selectors over them match nothing",
     ATTACHMENTS.name: "volumes that are attached without a pod do not count against limits",
+    POD_GROUPS.name: "pods of pod groups stay pending",
 }
 _UNBOUND = "pods whose claims wait for their first consumer stay pending"
 
@@ -34,7 +48,8 @@ class InformerHandlers:
 
     `hold_s` None queues a pod when it is added. In a dry run another scheduler places the pods: each is held until that
     scheduler has chosen its node, and queued just before the state gets the placement, so that both choices start from
-    the same state. A pod that nobody places within `hold_s` seconds is queued all the same. Each is decided on once. A
+    the same state. A pod that nobody places within `hold_s` seconds is queued all the same. Each is decided on once,
+    and pods of groups one by one. A
     pod that already has its node when it is first seen is held too, except those of the first list: the order in which
     these were placed is unknown.
     """
@@ -57,7 +72,9 @@ class InformerHandlers:
         self._watch, self._cancel, self._forget = watch, cancel, forget
         self.storage = StorageLister(state, self._watch_storage)
         self._backlog: deque[tuple[Delta[SeenPod], bool]] = deque()  # with whether it came after the first list
-        self._namespaces_watched = False
+        self._namespaces_watched = self._groups_watched = False
+        self._groups: dict[str, PodGroup] = {}
+        self.scheduled_groups: set[str] = set()  # keys of those whose condition says that they were scheduled once
         self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
         self._decided: set[str] = set()
         self.chosen: dict[str, str] = {}  # by uid: the node on which another scheduler put a pod that was held
@@ -81,6 +98,9 @@ class InformerHandlers:
                     labels = {} if delta.kind == "deleted" else delta.obj.metadata.labels or {}
                     self._state.label_namespace(delta.obj.metadata.name, labels)
                 self._queue.on_event("namespace_change")
+            case POD_GROUPS.name:
+                for delta in changes.deltas:
+                    self._apply_group(delta)
             case _:
                 self._apply_storage(changes)
         if changes.synced:
@@ -116,7 +136,7 @@ class InformerHandlers:
 
     def on_trouble(self, trouble: Trouble) -> None:
         """Handle a source that cannot be read. Where permission is missing, decisions no longer wait for it."""
-        refused = isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN
+        refused = isinstance(trouble.error, ApiError) and trouble.error.status in _FORBIDDEN | {NOT_FOUND}
         if refused and trouble.source in self.awaited:
             for_unbound = trouble.source in {source.name for source in PROVISIONING}
             effect = _UNBOUND if for_unbound else _EFFECTS.get(trouble.source, "pods with claims stay pending")
@@ -158,7 +178,7 @@ class InformerHandlers:
             if placement is not None or delta.obj.pod.node_name or nominated:
                 self._queue.on_event("pod_delete", placement.pod if placement is not None else delta.obj.pod)
             return
-        pod = self.storage.resolve(delta.obj, ours=self._is_ours(delta.obj.pod))
+        pod = self._with_group(self.storage.resolve(delta.obj, ours=self._is_ours(delta.obj.pod)))
         if pod.affinity is not NO_AFFINITY and not self._namespaces_watched and _selects_namespaces(pod):
             self._namespaces_watched = True
             self.awaited.add(NAMESPACES.name)
@@ -204,6 +224,39 @@ class InformerHandlers:
         """Whether a pod has no node and is to be placed by this scheduler."""
         ours = pod.scheduler_name == self._scheduler_name and not pod.node_name
         return ours and (not self._namespaces or pod.namespace in self._namespaces)
+
+    # ---- groups ------------------------------------------------------------------------------------------------------
+
+    def _with_group(self, pod: Pod) -> Pod:
+        """Return a pod with what is known of its group, which is watched from the first such pod on."""
+        if pod.group is None or self._hold_s is not None:
+            return pod if pod.group is None else replace(pod, group=None)
+        if not self._groups_watched:
+            self._groups_watched = True
+            self.awaited.add(POD_GROUPS.name)
+            self._watch(POD_GROUPS)
+        group = self._groups.get(pod.group_key)
+        return pod if group is None else replace(pod, group=group)
+
+    def _apply_group(self, delta: Delta[wire.PodGroupObject]) -> None:
+        """Take in a group, and tell its pods of it."""
+        raw = delta.obj
+        key = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        group = pod_group_from_api(raw)
+        if delta.kind == "deleted":
+            group = PodGroup(group.name, seen=False)
+            self._groups.pop(key, None)
+            self.scheduled_groups.discard(key)
+        else:
+            self._groups[key] = group
+            if any(each.type == GROUP_CONDITION and each.status == "True" for each in raw.status.conditions or ()):
+                self.scheduled_groups.add(key)
+        for waiting in [each.pod for each in self._queue.pods() if each.pod.group_key == key]:
+            if waiting.group != group:
+                self._queue.update(replace(waiting, group=group))
+        for placement in placed_of(self._state, key):
+            if placement.pod.group != group and not placement.assumed:
+                self._state.upsert_pod(replace(placement.pod, group=group), placement.noted)
 
     def _leave(self, uid: str) -> None:
         """Forget a pod that has a node or is gone."""
@@ -257,7 +310,7 @@ class InformerHandlers:
     def _resolve_again(self, pods: Iterable[SeenPod]) -> None:
         """Resolve the volumes of pods again."""
         for seen in pods:
-            pod = self.storage.resolve(seen, ours=self._is_ours(seen.pod))
+            pod = self._with_group(self.storage.resolve(seen, ours=self._is_ours(seen.pod)))
             if pod.node_name:
                 self._state.upsert_pod(pod, seen.gpus)
                 continue

@@ -63,6 +63,8 @@ _NO_CLAIMS = "pods with volume claims stay pending"
 _NO_FIRST_CONSUMER = "pods whose claims wait for their first consumer stay pending"
 _NO_ATTACHMENTS = "volumes that are attached without a pod do not count against a node's limit"
 _NO_SELECTOR = "selectors over namespaces match nothing, and another cluster behind the address goes unnoticed"
+_NO_GROUPS = "pods of pod groups stay pending"
+_NO_GROUP_CONDITION = "the condition PodGroupInitiallyScheduled is not written"
 _NO_PREEMPTION = "no pod gives way to a more important one"
 
 LOOK: Rights = (
@@ -82,10 +84,13 @@ FIRST_CONSUMER: Rights = _rights(
     "list watch", "csidrivers", "csistoragecapacities", group="storage.k8s.io", without=_NO_FIRST_CONSUMER
 )
 """Watching where volumes can be made for claims that are not bound yet, which depends on the pod's node."""
+GROUPS: Rights = _rights("list watch", "podgroups", group="scheduling.k8s.io", without=_NO_GROUPS)
+"""Watching pod groups."""
 BIND: Rights = (*_rights("create", "pods/binding"), *_rights("get", "pods"))
 """Binding pods, and reading where one is after an answer was lost."""
 TELL: Rights = (
     *_rights("patch", "pods/status", without="the condition PodScheduled is not written, nor where room is made"),
+    *_rights("patch", "podgroups/status", group="scheduling.k8s.io", without=_NO_GROUP_CONDITION),
     *_rights("create patch", "events", without=_NO_EVENTS),
 )
 CLAIM: Rights = _rights("patch", "persistentvolumeclaims", without=_NO_FIRST_CONSUMER)
@@ -139,7 +144,8 @@ def scheduling(namespaces: Collection[str] = (), *, preemption: bool = True, dry
         return (*FILTER, *ATTACHED, *FIRST_CONSUMER)
     written = (*BIND, *TELL, *CLAIM)
     within = [replace(each, namespace=name) for name in sorted(namespaces) for each in written]
-    return (*FILTER, *ATTACHED, *FIRST_CONSUMER, *(within or written), *GIVE, *(PREEMPT if preemption else ()))
+    looked_at = (*FILTER, *ATTACHED, *FIRST_CONSUMER, *GROUPS)
+    return (*looked_at, *(within or written), *GIVE, *(PREEMPT if preemption else ()))
 
 
 def lease(namespace: str, name: str) -> Rights:

@@ -1,7 +1,8 @@
 """What is watched: pods and nodes always; the rest once a pod needs it.
 
 Claims, volumes, classes and CSI nodes for a pod with a claim, CSI drivers and their capacities for a claim that is not
-bound yet, namespaces for a selector over them, disruption budgets for a pod that could preempt another.
+bound yet, namespaces for a selector over them, disruption budgets for a pod that could preempt another, PodGroups for a
+pod of one.
 """
 
 import logging
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = TypeVar("P", bound=wire.PodObject)
 _STORAGE_API = "/apis/storage.k8s.io/v1"
+POD_GROUPS_API = "/apis/scheduling.k8s.io/v1beta1"
+GROUP_CONDITION = "PodGroupInitiallyScheduled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,7 @@ BUDGETS: Source[SeenBudget] = Source(
     version=lambda seen: seen.resource_version,
     wire_key=_full_name,
 )
+POD_GROUPS = _as_it_is("podgroups", POD_GROUPS_API, wire.PodGroupObject, key=_full_name)
 NODE_CLAIMS = _as_it_is("nodeclaims", "/apis/karpenter.sh/v1", wire.NodeClaimObject, brought_by="Karpenter")
 NODE_POOLS = _as_it_is("nodepools", "/apis/karpenter.sh/v1", wire.NodePoolObject, brought_by="Karpenter")
 STORAGE: tuple[Source[Any], ...] = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)

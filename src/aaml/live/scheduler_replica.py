@@ -72,7 +72,7 @@ class SchedulerReplica(Replica, Observer):
 
     def on_result(self, result: "BindResult") -> None:
         """Count a bind that failed."""
-        if result.status not in {"bound", "shadow"}:
+        if result.status not in {"bound", "shadow", "tried"}:
             self._metrics.attempts.labels("error", self._profile).inc()
 
     def _revoke(self) -> None:

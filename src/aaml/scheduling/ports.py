@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from aaml.scheduling.observation import Context, ObservationSpec
     from aaml.scheduling.queue_sort import QueueSort
 
-BindStatus = Literal["bound", "conflict", "gone", "failed", "shadow"]
-OutcomeKind = Literal["assumed", "unschedulable", "declined", "bound", "conflict", "gone", "failed", "shadow"]
+BindStatus = Literal["bound", "conflict", "gone", "failed", "shadow", "tried"]
+OutcomeKind = Literal["assumed", "unschedulable", "declined", "bound", "conflict", "gone", "failed", "shadow", "tried"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Outcome(NamedTuple):
 class BindResult:
     """What the cluster said about a bind, later: done, another was first, the pod or node is gone, an error.
 
-    "shadow": a dry run decided and sent nothing.
+    "shadow": a dry run decided and sent nothing. "tried": the pod's group was tried in several places, and this was
+    decided in one of them; a bind follows where that place was taken.
     """
 
     pod: Pod

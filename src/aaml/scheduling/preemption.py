@@ -1,13 +1,14 @@
 """Preemption: where less important pods make room for one that fits nowhere, and which of them have to leave.
 
 The choices are those of the plugin DefaultPreemption of kube-scheduler 1.37, see
-https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/. Only pods of one node are victims, so
-a constraint over pods of other nodes is never met by it. Nothing is changed here: whoever asks deletes the victims
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/. Only pods of one node are victims, and
+the rest of their groups where these are disrupted as a whole, so a constraint over pods of other nodes is hardly ever
+met by it. Nothing is changed here: whoever asks deletes the victims
 (gracefully, by the API) and nominates the pod to the node.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -17,8 +18,8 @@ from aaml.cluster.filters import Feasibility, FilterIndex, feasible
 from aaml.cluster.filters.run import passing
 from aaml.cluster.filters.verdict import diagnose
 from aaml.cluster.objects import DisruptionBudget, Pod
-from aaml.cluster.selectors import matches_labels
-from aaml.cluster.state import ClusterState, Placement
+from aaml.cluster.state import ClusterState
+from aaml.scheduling.victims import Unit, priority_of, split_by_budget, units_of
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITING = "not eligible due to a terminating pod on the nominated node."
@@ -76,14 +77,14 @@ def attempt(
     nominated = state.index.get(pod.nominated_node)
     if nominated is not None and not diagnosis.unresolvable[nominated]:
         others = state.node_pods[nominated].values()
-        if any(other.preempted and other.priority < pod.priority for other in others):
+        if any(other.preempted and priority_of(other) < pod.priority for other in others):
             return PreemptionAttempt(None, WAITING)
     rejected = np.array([bool(reasons) for reasons in diagnosis.by_node], dtype=np.bool_)
     potential = np.flatnonzero(rejected & ~diagnosis.unresolvable)
     reasons: Counter[str] = Counter({NOT_HELPFUL: len(state) - potential.size})
     candidates: list[Preemption] = []
     enough = min(max(potential.size * _CANDIDATE_PERCENTAGE // 100, _MIN_CANDIDATES), potential.size)
-    if not any(placement.pod.priority < pod.priority for placement in state.placements.values()):
+    if not any(priority_of(placement.pod) < pod.priority for placement in state.placements.values()):
         reasons[NO_VICTIMS] += potential.size  # nobody to be looked at, and no copy of the cluster to be made
         potential = potential[:0]
     imagined = state.fork() if potential.size else state
@@ -113,11 +114,6 @@ def nominee(state: ClusterState, pod: Pod) -> Pod:
     return pod if pod.nominated_node == name else replace(pod, nominated_node=name)
 
 
-def importance(pod: Pod) -> tuple[int, float]:
-    """Return the sort key by which more important pods come first: priority, then who has run longer."""
-    return -pod.priority, pod.started_s or inf  # not started: as if it started now
-
-
 def _harm(candidate: Preemption) -> tuple[float, ...]:
     """Return what is compared between nodes; the least is the best.
 
@@ -141,33 +137,29 @@ def _victims_on(
     leaving breaks a budget, and more important ones before others. The state is as before when this returns.
     """
     name = imagined.names[node_index]
-    possible = [
-        imagined.placements[uid]
-        for uid, other in imagined.node_pods[node_index].items()
-        if other.priority < pod.priority
-    ]
+    possible = [unit for unit in units_of(imagined, imagined.node_pods[node_index]) if unit.priority < pod.priority]
     if not possible:
         return (NO_VICTIMS,)
-    for placement in possible:
-        imagined.remove_pod(placement.pod.uid)
+    for unit in possible:
+        unit.take_out(imagined)
     try:
         if not _fits(imagined, node_index, pod):
             return _reasons(imagined, node_index, pod)
-        possible.sort(key=lambda placement: importance(placement.pod))
-        protected, free = _split_by_budget(possible, budgets)
-        victims: list[Placement] = []
+        possible.sort(key=lambda unit: unit.importance)
+        protected, free = split_by_budget(possible, budgets)
+        victims: list[Unit] = []
         violations = 0
-        for placement in (*protected, *free):
-            imagined.assume(placement.pod, name, placement.gpus, placement.since_s)
+        for unit, breaking in (*protected, *((unit, 0) for unit in free)):
+            unit.put_back(imagined)
             if not _fits(imagined, node_index, pod):
-                imagined.remove_pod(placement.pod.uid)
-                victims.append(placement)
-                violations += placement in protected
+                unit.take_out(imagined)
+                victims.append(unit)
+                violations += breaking
     finally:
-        for placement in possible:
-            if placement.pod.uid not in imagined.placements:
-                imagined.assume(placement.pod, name, placement.gpus, placement.since_s)
-    ordered = sorted((placement.pod for placement in victims), key=importance)
+        for unit in possible:
+            unit.put_back(imagined)
+    victims.sort(key=lambda unit: unit.importance)
+    ordered = [placement.pod for unit in victims for placement in unit.placements]
     withdrawn = tuple(
         other for other, where in imagined.nominated.values() if where == name and other.priority < pod.priority
     )
@@ -186,27 +178,3 @@ def _reasons(imagined: ClusterState, node_index: int, pod: Pod) -> tuple[str, ..
     found = diagnose(FilterIndex.of(imagined), pod, only).by_node[node_index]
     # Only the pods nominated to the node are in the way then.
     return found or feasible(imagined, pod).diagnosis.by_node[node_index]
-
-
-def _split_by_budget(
-    placements: Iterable[Placement], budgets: Sequence[DisruptionBudget]
-) -> tuple[list[Placement], list[Placement]]:
-    """Return the pods whose leaving breaks a budget, and the others, each in the order given.
-
-    Budgets are used up in that order.
-    """
-    left = [budget.disruptions_allowed for budget in budgets]
-    breaking: list[Placement] = []
-    others: list[Placement] = []
-    for placement in placements:
-        pod, breaks = placement.pod, False
-        for number, budget in enumerate(budgets):
-            if not pod.labels or budget.namespace != pod.namespace or pod.name in budget.disrupted:
-                continue
-            if budget.selector is None or not budget.selector.requirements:
-                continue
-            if matches_labels(budget.selector, pod.labels):
-                left[number] -= 1
-                breaks |= left[number] < 0
-        (breaking if breaks else others).append(placement)
-    return breaking, others

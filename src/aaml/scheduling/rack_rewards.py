@@ -71,12 +71,12 @@ class GangRack:
     def after(self, context: Context, node_index: int) -> float:
         """Return the share."""
         pod, state = context.pod, context.state
-        if not pod.gang:
+        if pod.group is None:
             return 0.0
         racks = rack_of(state)
         others = [
             racks[state.index[placement.node_name]]
             for placement in state.placements.values()
-            if placement.pod.gang == pod.gang and placement.pod.uid != pod.uid
+            if placement.pod.group_key == pod.group_key and placement.pod.uid != pod.uid
         ]
         return float(np.mean(np.asarray(others) == racks[node_index])) if others else 1.0

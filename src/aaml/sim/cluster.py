@@ -2,7 +2,8 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import replace
 from math import inf
 from typing import Protocol
 
@@ -12,13 +13,14 @@ import numpy.typing as npt
 from aaml.cluster import audit
 from aaml.cluster.filters import feasible as feasible_rows
 from aaml.cluster.filters import rejecting_plugins
-from aaml.cluster.filters.volume_binding import VolumePlan, plan_volumes
+from aaml.cluster.filters.volume_binding import plan_volumes
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
+from aaml.scheduling.pod_groups import GroupAttempt, count_placed
 from aaml.scheduling.ports import BindResult
-from aaml.scheduling.queue import QueuedPod, QueueSettings, SchedulingQueue
+from aaml.scheduling.queue import QueueSettings, SchedulingQueue
+from aaml.scheduling.queue_entries import QueuedGroup, QueuedPod
 from aaml.scheduling.queue_sort import QueueSort
-from aaml.sim.gangs import Gangs
 from aaml.sim.journal import Journal
 from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, PlacePod, RemoveNode, Timeline, TimelineEvent
 from aaml.workload.model import Workload
@@ -64,25 +66,16 @@ class Supply(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Flight:
-    """The queue's entry that is being decided on: one pod, or the members of a gang one after another."""
-
-    queued: QueuedPod
-    members: list[Pod]
-    placed: int = 0
-    volumes: tuple[VolumePlan, ...] = ()  # what claims of the placed members got
-
-
 class SimCluster:
     """A `Cluster` (see `aaml.scheduling.ports`) whose time only moves when every pod that could be tried has been.
 
     Pods arrive as the workload says, run for their lifetime from their bind on, and leave. A pod that fits nowhere
-    waits in the scheduling queue until something changes. Pods of a gang are handed out together and bound all or
-    none. The simulation ends (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once,
-    those of a gang when its last pod has a node. No randomness in here: the same workload and decisions give the same
-    bits. A `supply` provisions and terminates nodes; as that never ends by itself, it needs an `until_s` (else
-    ValueError).
+    waits in the scheduling queue until something changes. A pod group is tried as a whole
+    (`aaml.scheduling.pod_groups`), and again after its backoffs for as long as anything changes. The simulation ends
+    (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once, those of a group when its
+    try has ended well. The same workload and decisions give the same bits: nothing is drawn but one of the domains that
+    suit a group equally, from the seed `ties`. A `supply` provisions and terminates nodes; as that never ends by
+    itself, it needs an `until_s` (else ValueError).
     """
 
     def __init__(
@@ -97,6 +90,7 @@ class SimCluster:
         invariants: bool = False,
         averages: bool = True,
         supply: Supply | None = None,
+        ties: int = 0,
     ) -> None:
         if supply is not None and until_s == inf:
             raise ValueError("a cluster whose nodes come and go needs until_s")
@@ -109,15 +103,19 @@ class SimCluster:
         self._invariants, self._averages = invariants, averages
         self._now_s = min(0.0, self.workload[0].created_s) if self.workload.pods else 0.0
         self._queue = SchedulingQueue(
-            self.now_s, queue.initial_backoff_s, queue.max_backoff_s, queue.flush_after_s, pop_from_backoff=True
-        )
+            self.now_s, queue.initial_backoff_s, queue.max_backoff_s, queue.flush_after_s, pop_from_backoff=True,
+            placed=self._placed_of,
+        )  # fmt: skip
         self._queue_sort: QueueSort | None = None
-        self._gangs = Gangs()
         self._next_arrival = 0
         self._heap: list[tuple[float, int, int, str | TimelineEvent]] = []
         self._sequence = 0
         self._departures: dict[str, int] = {}  # uid -> sequence number of its departure; other entries are stale
-        self._flight: _Flight | None = None
+        self._flight: QueuedPod | None = None
+        self._attempt: GroupAttempt | None = None
+        self._declined = False  # whether the policy has left a pod of the group under way pending
+        self._ties: int | np.random.Generator = ties
+        self._quiet: set[str] = set()  # groups in the queue that failed since anything has changed
         self._busy_until_s = -inf
         self._deferred: list[str] = []
         self._results: list[BindResult] = []
@@ -146,16 +144,18 @@ class SimCluster:
         The same pod is returned until its fate is told by `bind`, `reject` or `defer`.
         """
         if self._flight is not None:
-            return self._flight.members[self._flight.placed]
+            return self._flight.pod
+        if (pod := self._next_of_group()) is not None:
+            return pod
         while True:
             if self._now_s < self._busy_until_s < min(self._next_event_s(), self.until_s):
                 self._move_to(self._busy_until_s)
             queued = self._queue.pop() if len(self._queue) and self._now_s >= self._busy_until_s else None
-            if queued is not None:
-                self._flight = _Flight(queued, self._gangs.members(queued.pod) if queued.pod.gang else [queued.pod])
-                return self._flight.members[0]
-            if not self.advance():
-                return None
+            if queued is None:
+                if not self.advance():
+                    return None
+            elif (pod := self._hand_out(queued)) is not None:
+                return pod
 
     def sort_queue(self, sort: QueueSort | None, backoff_s: tuple[float, float] | None = None) -> None:
         """Hand out waiting pods in this order, with these backoffs, from now on; None: kube-scheduler's, the task's."""
@@ -166,49 +166,55 @@ class SimCluster:
 
     def upcoming(self, count: int) -> Sequence[Pod]:
         """Return up to `count` pods that wait behind the current one."""
-        rest = self._flight.members[self._flight.placed + 1 :] if self._flight is not None else []
+        rest = list(self._attempt.todo[1:]) if self._attempt is not None else []
         return (rest + self._queue.upcoming(count - len(rest)))[:count] if len(rest) < count else rest[:count]
 
     def pending_count(self) -> int:
         """Return how many pods wait besides the one handed out."""
-        return len(self.journal.waiting_since_s) - (self._flight is not None)
+        return len(self.journal.waiting_since_s) - (self._flight is not None or self._attempt is not None)
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return [N], which nodes pass the filters."""
-        return self._feasible(self._state, pod)
+        mask = self._feasible(self._state, pod)
+        return mask if self._attempt is None else self._attempt.narrow(mask)
 
     def bind(self, pod: Pod, node_index: int, gpus: tuple[int, ...] | None = None) -> str:
         """Place the pod that was handed out and return the node's name. Raises RuntimeError for any other pod."""
-        flight = self._current(pod)
-        name = self._state.names[node_index]
-        if pod.volumes.unbound:
-            plan = plan_volumes(self._state, pod, node_index)
-            plan.reserve(self._state, name)
-            flight.volumes += (plan,)
-        self._state.assume(pod, name, gpus, self._now_s)
-        flight.placed += 1
-        if flight.placed == len(flight.members):
-            self._flight = None
-            self._queue.done(flight.queued.uid)
-            for member in flight.members:
-                self._bound(member)
-            if pod.gang:
-                self._enqueue(self._gangs.bound(flight.members))
+        attempt = self._current(pod)
+        if attempt is not None:
+            name = attempt.place(node_index, gpus, self._now_s)
+            self._go_on()
+        else:
+            name, self._flight = self._state.names[node_index], None
+            if pod.volumes.unbound:
+                plan_volumes(self._state, pod, node_index).reserve(self._state, name)
+            self._state.assume(pod, name, gpus, self._now_s)
+            self._queue.done(pod.uid)
+            self._bound(pod)
         if self._invariants:
             audit.check(self._state)
         return name
 
     def reject(self, pod: Pod) -> None:
-        """The pod fits nowhere: it (with its gang) waits for a change."""
+        """The pod fits nowhere: it waits for a change. One of a group goes without a node in this trial."""
         self.journal.counts["rejected"] += 1
+        if (attempt := self._current(pod)) is not None:
+            attempt.skip("")
+            self._go_on()
+            return
         if self._supply is not None and (busy_s := self._supply.rejected(pod)):
             self._busy_until_s = self._now_s + busy_s
         plugins = _REJECTED_BY if _is_plain(pod) else rejecting_plugins(self._state, pod) | _REJECTED_BY
         self._queue.requeue(self._give_up(pod), plugins)
 
     def defer(self, pod: Pod) -> None:
-        """The policy left the pod pending: it (with its gang) is tried again after the next event."""
+        """The policy left the pod pending: it is tried again after the next event. One of a group is as if rejected."""
         self.journal.counts["declined"] += 1
+        if (attempt := self._current(pod)) is not None:
+            self._declined = True
+            attempt.skip("")
+            self._go_on()
+            return
         queued = self._give_up(pod)
         self._queue.requeue(queued, _DEFERRED_BY)
         self._deferred.append(queued.uid)
@@ -221,7 +227,8 @@ class SimCluster:
     @property
     def untouched(self) -> bool:
         """Whether nothing has happened yet, no timeline is to come, and the filters are the usual ones."""
-        begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or self._flight
+        under_way = self._flight or self._attempt
+        begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or under_way
         return not (begun or self._heap) and self._feasible is _filtered
 
     @property
@@ -261,7 +268,10 @@ class SimCluster:
         ready_s = self._queue.next_ready_s() if len(self._queue) else None
         if ready_s is None or ready_s <= self._now_s:  # what is ready already is for `next_pod`, not for the clock
             ready_s = inf
-        at_s = min(ready_s, self._next_event_s())
+        event_s = self._next_event_s()
+        if event_s == inf and self._quiet and self._quiet.issuperset(self._queue.ready_or_backing_off()):
+            ready_s = inf  # what failed would fail again
+        at_s = min(ready_s, event_s)
         if at_s > self.until_s or at_s == inf:
             if self.until_s < inf:
                 self._move_to(self.until_s)
@@ -284,6 +294,7 @@ class SimCluster:
 
     def announce(self, node: Node) -> None:
         """Tell of a node that takes no pods yet: those that it would have room for are tried, and may fail again."""
+        self._quiet.clear()
         self._queue.on_event("node_add", node)
 
     def happen(self, event: TimelineEvent) -> None:
@@ -330,6 +341,7 @@ class SimCluster:
             return False
         self._state.assume(placement.pod, self._state.names[node_index], gpus, placement.since_s)
         self.journal.counts["migrated"] += 1
+        self._quiet.clear()
         self._queue.on_event("pod_delete", placement.pod)
         return True
 
@@ -344,15 +356,19 @@ class SimCluster:
         )  # fmt: skip
         twin._state, twin._now_s = self._state.fork(), self._now_s
         twin._queue_sort = self._queue_sort
-        twin._queue = self._queue.fork(twin.now_s, None if self._queue_sort is None else twin._delay_s)
-        twin._gangs, twin.journal = self._gangs.copy(), self.journal.copy()
+        twin._queue = self._queue.fork(twin.now_s, None if self._queue_sort is None else twin._delay_s, twin._placed_of)
+        twin.journal = self.journal.copy()
+        twin._ties, twin._quiet, twin._declined = deepcopy(self._ties), set(self._quiet), self._declined
         twin._heap, twin._departures = list(self._heap), dict(self._departures)
         twin._next_arrival, twin._sequence, twin._ended = self._next_arrival, self._sequence, self._ended
         twin._busy_until_s = self._busy_until_s
         twin._deferred, twin._lifetime_s = list(self._deferred), self._lifetime_s
         if self._flight is not None:
-            queued = twin._queue.in_flight(self._flight.queued.uid)
-            twin._flight = replace(self._flight, queued=queued, members=list(self._flight.members))
+            twin._flight = twin._queue.in_flight(self._flight.uid)
+        if self._attempt is not None and not isinstance(twin._ties, int):
+            queued = twin._queue.in_flight(self._attempt.queued.uid)
+            if isinstance(queued, QueuedGroup):
+                twin._attempt = self._attempt.copy(twin._state, queued, twin._ties)
         if self._supply is not None:
             twin._supply = self._supply.fork(twin)
         return twin
@@ -410,36 +426,69 @@ class SimCluster:
         if self._invariants:
             audit.check(self._state)
 
-    def _current(self, pod: Pod) -> _Flight:
-        flight = self._flight
-        if flight is None or flight.members[flight.placed].uid != pod.uid:
+    def _current(self, pod: Pod) -> GroupAttempt | None:
+        """Return the try of the pod's group, None for a pod of its own. Raises RuntimeError for any other pod."""
+        handed_out = self._attempt.pod if self._attempt is not None else self._flight.pod if self._flight else None
+        if handed_out is None or handed_out.uid != pod.uid:
             raise RuntimeError(f"{pod.key} is not the pod that was handed out")
-        return flight
+        return self._attempt
 
     def _give_up(self, pod: Pod) -> QueuedPod:
-        flight = self._current(pod)
-        for member in flight.members[: flight.placed]:
-            node_name = self._state.placements[member.uid].node_name
-            self._state.forget(member.uid)
-            self._results.append(BindResult(member, node_name, "failed", "the rest of its gang was not placed"))
-        for plan in flight.volumes:
-            plan.release(self._state)
-        self._flight = None
-        return flight.queued
+        queued, self._flight = self._flight, None
+        if queued is None:
+            raise AssertionError(f"{pod.key} is a pod of its own")
+        return queued
+
+    def _hand_out(self, queued: QueuedPod) -> Pod | None:
+        """Return the first pod to decide on of an entry of the queue; None where a group is not even tried."""
+        if not isinstance(queued, QueuedGroup):
+            self._flight = queued
+            return queued.pod
+        if isinstance(self._ties, int):
+            self._ties = np.random.default_rng(self._ties)
+        self._attempt = GroupAttempt(self._state, queued, self._ties)
+        return self._next_of_group()
+
+    def _next_of_group(self) -> Pod | None:
+        """Return the next pod of the group that is being tried, None where there is none, or no more of it."""
+        if self._attempt is not None:
+            self._attempt.turn(self._now_s)
+            self._go_on()
+        return None if self._attempt is None else self._attempt.pod
+
+    def _go_on(self) -> None:
+        """Take in what has come of the try of a group; where it has ended, its pods are bound or go back."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        self._results += [BindResult(pod, name, status, attempt.message) for pod, name, status in attempt.ended()]
+        if not attempt.outcome:
+            return
+        queued, self._attempt = attempt.queued, None
+        self._queue.attempted(queued, attempt.outcome, [each.pod.uid for each in attempt.placed])
+        for each in attempt.placed:
+            self._queue.done(each.pod.uid)
+            self._bound(each.pod)
+        if attempt.outcome != "scheduled":
+            self._quiet.add(queued.uid)
+            if self._declined:
+                self._deferred.append(queued.uid)
+        self._declined = False
+
+    def _placed_of(self, key: str) -> int:
+        return count_placed(self._state, key)
 
     def _delay_s(self, pod: Pod) -> float:
         return 0.0 if self._queue_sort is None else self._queue_sort.delay_s(self._state, pod)
 
     def _wait(self, pod: Pod) -> None:
         self.journal.waits(pod, self._now_s)
-        self._enqueue(self._gangs.arrived(pod) if pod.gang else pod)
-
-    def _enqueue(self, pod: Pod | None) -> None:
-        if pod is not None:
-            self._queue.add(pod)
+        self._quiet.clear()
+        self._queue.add(pod)
 
     def _bound(self, pod: Pod) -> None:
         self.journal.bound(pod.uid, self._now_s)
+        self._quiet.clear()
         lifetime_s = self._lifetime_s(pod, 0.0)
         if lifetime_s is not None:
             self._departures[pod.uid] = self._push(self._now_s + lifetime_s, _DEPARTURE, pod.uid)
@@ -450,11 +499,11 @@ class SimCluster:
         self._departures.pop(uid, None)
         placement = self._state.remove_pod(uid)
         if placement is not None:
-            if placement.pod.gang:
-                self._gangs.left(placement.pod)
+            self._quiet.clear()
             self._queue.on_event("pod_delete", placement.pod)
 
     def _apply(self, event: TimelineEvent) -> None:
+        self._quiet.clear()
         match event:
             case AddNode(node=node):
                 known = node.name in self._state.index
@@ -505,9 +554,10 @@ class SimCluster:
         if uid in self._state.placements:
             self._leave(uid)
         elif self.journal.gone(uid):
-            leader_before, leader = self._gangs.deleted(uid)
-            self._queue.remove(leader_before or uid)
-            self._enqueue(leader)
+            if self._attempt is not None and any(pod.uid == uid for pod in self._attempt.todo):
+                self._attempt.abandon()
+                self._go_on()
+            self._queue.remove(uid)
 
 
 def _own_lifetime(pod: Pod, age_s: float) -> float | None:  # noqa: ARG001

@@ -406,7 +406,7 @@ def _refuse(pod: Pod, *, gpus: bool, plain: bool) -> None:
         "volumes that are not bound" if volumes.unbound or volumes.missing
         else "a volume that is on one node" if any(map(_is_of_a_node, chain.from_iterable(volumes.node_terms)))
         else "GPUs, and no instance type has any" if pod.gpu != NO_GPU and not gpus
-        else "a gang" if pod.gang
+        else "a gang" if pod.group is not None
         else ""
     )  # fmt: skip
     if found:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from aaml.cluster.filters import feasible
 from aaml.cluster.filters.volume_binding import VolumePlan, plan_volumes
-from aaml.cluster.objects import LabelSelector, NodeSelectorTerm, Pod, Requirement, UnboundClaim, VolumeNeeds
+from aaml.cluster.objects import LabelSelector, NodeSelectorTerm, Pod, PodGroup, Requirement, UnboundClaim, VolumeNeeds
 from aaml.cluster.state import ClusterState
 from aaml.cluster.storage import StorageCapacity, StorageClass, Volume
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig, plugin_scores
@@ -284,7 +284,7 @@ def test_in_the_simulator_a_volume_is_taken_with_the_pods_node():
 
 def test_in_the_simulator_a_gang_that_is_not_placed_gives_its_volumes_back():
     nodes = [make.node(name, labels={"kubernetes.io/hostname": name}) for name in ("a", "b")]
-    pods = [replace(pod(claim(f"c{i}")), name=f"g{i}", uid=f"g{i}", gang="g", gang_size=2) for i in (0, 1)]
+    pods = [replace(pod(claim(f"c{i}")), name=f"g{i}", uid=f"g{i}", group=PodGroup("g", 2)) for i in (0, 1)]
     simulated = SimCluster(nodes, [*pods, replace(pod(claim("alone")), name="alone", uid="alone", created_s=1.0)])
     simulated.state.storage.classes["local"] = LOCAL
     simulated.state.storage.put_volume(volume("v1", nodes=on("b")))

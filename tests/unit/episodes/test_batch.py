@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import GpuRequest, Node, Pod, Taint, Toleration
+from aaml.cluster.objects import GpuRequest, Node, Pod, PodGroup, Taint, Toleration
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.episodes.batch import BatchedEnv
 from aaml.episodes.own_rewards import compile_reward
@@ -348,7 +348,7 @@ def test_what_compiled_episodes_do_not_know_is_refused():
     for change in (
         {"priority": 1},
         {"node_selector": {"a": "b"}},
-        {"gang": "g"},
+        {"group": PodGroup("g")},
         {"gates": ("g",)},
         {"node_name": "n"},
     ):

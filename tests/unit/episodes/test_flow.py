@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Node, Pod, PodGroup
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.episodes.flow import Flow
 from aaml.errors import UserError
@@ -117,6 +117,7 @@ def test_pods_that_fit_nowhere_wait_for_the_next_departure():
 def test_pods_with_more_than_requests_are_refused():
     node = Node("n", {CPU: 1000, MEMORY: 1 << 30, PODS: 110})
     plain = Pod("p", requests={CPU: 100})
-    for pod in (replace(plain, priority=1), replace(plain, node_selector={"a": "b"}), replace(plain, gang="g")):
+    changes = ({"priority": 1}, {"node_selector": {"a": "b"}}, {"group": PodGroup("g")})
+    for pod in (replace(plain, **change) for change in changes):
         with pytest.raises(UserError, match="compiled episodes take pods"):
             Flow.of(SimCluster([node], Workload((pod,))))

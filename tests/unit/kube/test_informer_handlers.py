@@ -9,7 +9,7 @@ import pytest
 
 from aaml.cluster import audit
 from aaml.cluster.filters import FilterIndex, feasible
-from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm, VolumeNeeds
+from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm, PodGroup, VolumeNeeds
 from aaml.cluster.state import ClusterState
 from aaml.kube.informer_handlers import InformerHandlers
 from aaml.kube.objects import wire
@@ -23,6 +23,7 @@ from aaml.kube.sources import (
     CSI_NODES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     VOLUMES,
     SeenPod,
@@ -563,3 +564,61 @@ class TestVolumesThatAreKnownLate:
         rig.pod("deleted", mine("first", node_name="n1"))
         assert feasible(rig.state, second).mask.tolist() == [True]
         assert not FilterIndex.of(rig.state).claims
+
+
+def group_object(name: str, least: int, version: str = "1", condition: str = "") -> wire.PodGroupObject:
+    spec = wire.PodGroupSpec(wire.SchedulingPolicy(gang=wire.GangPolicy(least)))
+    status = wire.PodGroupStatus([wire.Condition("PodGroupInitiallyScheduled", condition)] if condition else None)
+    return wire.PodGroupObject(wire.Metadata(name, "default", resource_version=version), spec, status)
+
+
+def test_groups_are_watched_from_the_first_pod_of_one_on_and_awaited(rig):
+    rig.pod("added", mine("alone"))
+    assert rig.watched == []
+    rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
+    rig.pod("added", mine("b", group=PodGroup("g", seen=False)))
+    assert (rig.watched, rig.handlers.awaited) == (["podgroups"], {"podgroups"})
+    assert rig.queue.counts()["gated"] == 2
+    rig.say(POD_GROUPS, "added", group_object("g", 2), synced=True)
+    assert rig.handlers.awaited == set()
+    assert rig.queue.counts() == {"active": 3, "backoff": 0, "unschedulable": 0, "gated": 0}
+    assert {each.pod.group for each in rig.queue.pods()} == {None, PodGroup("g", 2)}
+
+
+def test_pods_that_have_a_node_count_for_their_group_whoever_bound_them(rig):
+    rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
+    rig.say(POD_GROUPS, "added", group_object("g", 2), synced=True)
+    assert rig.queue.counts()["gated"] == 1
+    rig.pod("added", mine("b", node_name="n1", group=PodGroup("g", seen=False)))
+    assert rig.queue.counts()["gated"] == 1, "nobody counts placed pods for this queue"
+    rig.say(POD_GROUPS, "modified", group_object("g", 1, "2"), group_object("g", 2))
+    assert rig.queue.counts()["active"] == 1
+    assert rig.state.placements["b"].pod.group == PodGroup("g", 1)
+
+
+def test_a_group_that_was_scheduled_once_is_remembered_until_it_is_gone(rig):
+    rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
+    rig.say(POD_GROUPS, "added", group_object("g", 1, condition="True"), synced=True)
+    assert rig.handlers.scheduled_groups == {"default/g"}
+    rig.say(POD_GROUPS, "deleted", group_object("g", 1))
+    assert rig.handlers.scheduled_groups == set()
+    assert rig.queue.counts()["gated"] == 1
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_pods_of_groups_wait_where_groups_cannot_be_read_and_others_do_not(rig, status, caplog):
+    rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
+    rig.pod("added", mine("alone"))
+    rig.handlers.on_trouble(Trouble("podgroups", ApiError(status, "No", "no")))
+    assert rig.handlers.awaited == set()
+    assert "pods of pod groups stay pending" in caplog.text
+    assert rig.queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0, "gated": 1}
+
+
+def test_a_dry_run_decides_on_pods_of_groups_one_by_one():
+    rig = Rig(hold_s=0.0)
+    rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
+    while rig.handlers.step():
+        pass
+    assert [each.pod.group for each in rig.queue.pods()] == [None]
+    assert rig.watched == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import Pod, PodGroup
 from aaml.cluster.quantity import LARGEST
 from aaml.cluster.selectors import UNSCHEDULABLE_TAINT, matches_required_nodes, tolerated
 from aaml.errors import UserError
@@ -476,3 +476,84 @@ def test_base64_is_the_text_that_it_stands_for(tmp_path: Path) -> None:
     for wrong, told in (("aGVs-", "line 2: .*!!binary: no base64"), ("wMA=", "labels.a: '\ufffd\ufffd' is not")):
         with pytest.raises(UserError, match=told):
             load([files(tmp_path, pod=text % wrong)])
+
+
+GROUP = """apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: train}
+spec: %s
+"""
+MEMBER = """apiVersion: v1
+kind: Pod
+metadata: {name: worker}
+spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c}]}
+"""
+GANG = "schedulingPolicy: {gang: {minCount: 2}}"
+JOB = """apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec: {parallelism: 2, scheduling: %s, template: {spec: {containers: [{name: c}]}}}
+"""
+RACK_NODE = NODE.replace("kubernetes.io/hostname: gpu-0", "kubernetes.io/hostname: gpu-0, rack: r0")
+
+
+def test_pods_have_the_group_that_they_name_wherever_it_stands(tmp_path):
+    spec = f"{{{GANG}, schedulingConstraints: {{topology: [{{key: rack}}]}}, disruptionMode: {{all: {{}}}}}}"
+    (pod,) = load([files(tmp_path, a=MEMBER, b=GROUP % spec, nodes=RACK_NODE)]).pods
+    assert pod.group == PodGroup("train", 2, "rack", whole=True)
+
+
+def test_a_job_with_scheduling_has_a_group_of_all_its_pods_or_of_as_many_as_it_says(tmp_path):
+    pods = load([files(tmp_path, job=JOB % "{schedulingPolicy: {gang: {}}}")]).pods
+    assert [pod.group for pod in pods] == [PodGroup("train", 2)] * 2
+    pods = load([files(tmp_path, job=JOB % "{schedulingPolicy: {gang: {minCount: 1}}}")]).pods
+    assert [pod.group for pod in pods] == [PodGroup("train", 1)] * 2
+    pods = load([files(tmp_path, job=JOB % "{schedulingPolicy: {basic: {}}}")]).pods
+    assert [pod.group for pod in pods] == [PodGroup("train")] * 2
+
+
+def test_pods_wait_for_a_group_that_the_files_do_not_have(tmp_path, caplog):
+    (pod,) = load([files(tmp_path, a=MEMBER)]).pods
+    assert pod.group == PodGroup("train", seen=False)
+    assert "pods wait for PodGroups that the files do not have: default/train" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("{schedulingPolicy: {gang: {minCount: 0}}}", "spec.schedulingPolicy.gang.minCount: 0 is not accepted"),
+        ("{schedulingPolicy: {gang: {}}}", "spec.schedulingPolicy.gang.minCount: None is not accepted"),
+        ("{schedulingPolicy: {}}", "spec.schedulingPolicy: 'neither' is not accepted; expected basic: {}, or gang"),
+        ("{schedulingPolicy: {gang: {minCount: 1}, basic: {}}}", "spec.schedulingPolicy: 'both' is not accepted"),
+        ("{}", "spec.schedulingPolicy: missing; expected basic: {}, or gang: {minCount: ...}"),
+        ("{schedulingPolicy: {gang: {mincount: 1}}}", "unknown field 'spec.schedulingPolicy.gang.mincount'; did"),
+        (f"{{{GANG}, schedulingConstraints: {{topology: [{{key: rack}}, {{key: zone}}]}}}}",
+         "spec.schedulingConstraints.topology: ['rack', 'zone'] is not accepted; expected one constraint at most"),
+        (f"{{{GANG}, schedulingConstraints: {{topology: [{{key: row}}]}}}}",
+         "schedulingConstraints.topology[0].key: 'row' is not accepted; expected a label of a node"),
+        (f"{{{GANG}, schedulingConstraints: {{topology: [{{}}]}}}}",
+         "spec.schedulingConstraints.topology[0].key: missing; expected the name of a label"),
+        (f"{{{GANG}, parentCompositePodGroupName: train}}", "expected none: groups of groups are not scheduled"),
+        (f"{{{GANG}, disruptionMode: {{single: {{}}, all: {{}}}}}}", "spec.disruptionMode: 'both' is not accepted"),
+        (f"{{{GANG}, preemptionPolicy: Sometimes}}", "spec.preemptionPolicy: 'Sometimes' is not accepted"),
+        (f"{{{GANG}, priority: 5}}", "spec.priority: 0 is not accepted; expected 5, as PodGroup train has it"),
+    ],
+)  # fmt: skip
+def test_a_group_that_the_api_server_would_refuse_is_one_line(tmp_path, spec, said):
+    with pytest.raises(UserError) as caught:
+        load([files(tmp_path, group=GROUP % spec, pod=MEMBER, nodes=RACK_NODE)])
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_groups_that_are_their_own_ancestors_or_have_one_and_twins_are_one_line(tmp_path):
+    tree = GROUP % "{parentCompositePodGroupName: train}"
+    with pytest.raises(UserError, match=r"CompositePodGroup train\): groups of groups are not scheduled; expected Pod"):
+        load([files(tmp_path, tree=tree.replace("kind: PodGroup", "kind: CompositePodGroup"))])
+    (tmp_path / "tree.yaml").unlink()
+    with pytest.raises(UserError, match="PodGroup default/train comes twice"):
+        load([files(tmp_path, a=GROUP % f"{{{GANG}}}", b=GROUP % f"{{{GANG}}}")])
+    (tmp_path / "a.yaml").unlink()
+    (tmp_path / "b.yaml").unlink()
+    with pytest.raises(UserError, match=r"minCount: 3 is not accepted; expected at most spec.parallelism \(2\)"):
+        load([files(tmp_path, job=JOB % "{schedulingPolicy: {gang: {minCount: 3}}}")])

@@ -62,7 +62,10 @@ PENDING = [
     pod("made", 5, **sized("100m"), **volumes("made")),  # a volume that is made where the pod goes
     pod("given", 6, **sized("100m"), **volumes("given")),  # a volume that is there
     pod("urgent", 7, **sized("3"), priority=1000, nodeSelector={HOST: "n2"}),
+    pod("member", 8, **sized("100m"), schedulingGroup={"podGroupName": "gang"}),
 ]
+GANG = {"metadata": {"name": "gang", "namespace": "default", "resourceVersion": "1"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}}  # fmt: skip
 LESS_URGENT = pod("less-urgent", 1, node="n2", **sized("3"), priority=1)
 
 
@@ -83,6 +86,7 @@ def api():
             }],
         }.items():  # fmt: skip
             server.on_list(f"/api/v1/{name}", listing(*content))
+        server.on_list("/apis/scheduling.k8s.io/v1beta1/podgroups", listing(GANG))
         classes = waiting_class("cloud", "csi.x"), waiting_class("local", "kubernetes.io/no-provisioner")
         server.on_list(f"{STORAGE}/storageclasses", listing(*classes))
         server.on("POST", "/api/v1/namespaces/default/pods/lost/binding", (0, CUT))

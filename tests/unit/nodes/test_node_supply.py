@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aaml.cluster.objects import PodGroup
 from aaml.errors import UserError
 from aaml.nodes.budgets import PodBudget, allowed_evictions, stuck_pods
 from aaml.nodes.node_policy import NodePolicy
@@ -213,7 +214,7 @@ def test_waits_beyond_the_target_and_evictions_have_their_price():
 
 def test_pods_that_no_autoscaler_here_understands_are_refused():
     with pytest.raises(UserError, match="default/p: it has a gang; simulated autoscalers take"):
-        simulated([pod("p", gang="g", gang_size=2)])
+        simulated([pod("p", group=PodGroup("g", 2))])
     with pytest.raises(ValueError, match="needs until_s"):
         simulated([], until_s=float("inf"))
 

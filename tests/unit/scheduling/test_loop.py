@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Node, Pod, PodGroup
 from aaml.cluster.state import ClusterState
 from aaml.policies.heuristics import PolicyOptions
 from aaml.policies.registry import make_policy
@@ -335,7 +335,7 @@ def test_episodes_end_as_their_rule_says() -> None:
 
 def test_a_gang_that_is_not_placed_whole_has_failed() -> None:
     """Two of three members fit: their placements are undone, and a step that the policy could have known better of."""
-    gang = [make.pod(f"g{i}", 2000, gang="g", gang_size=3) for i in range(3)]
+    gang = [make.pod(f"g{i}", 2000, group=PodGroup("g", 3)) for i in range(3)]
     diary = Diary()
     play(SimCluster([make.node("n", 4000)], gang), make_policy("first-fit"), ChosenNode(), observers=[diary])
     assert [(step.pod.name, step.outcome.kind) for step in diary.steps] == [("g0", "failed"), ("g1", "failed")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aaml.cluster.objects import CONTROL_PLANE_LABEL, Pod
+from aaml.cluster.objects import CONTROL_PLANE_LABEL, Pod, PodGroup
 from aaml.cluster.state import ClusterState
 from aaml.policies.registry import make_reward
 from aaml.scheduling.rack_rewards import rack_use
@@ -40,13 +40,14 @@ def test_rack_spread_rewards_the_emptier_rack_whatever_the_node() -> None:
 
 def test_a_gang_is_rewarded_for_staying_in_its_rack() -> None:
     state = two_racks()
-    assert reward_of("gang-rack", state, Pod("g1", gang="g"), 0) == 1.0
-    assert reward_of("gang-rack", state, Pod("g2", gang="g"), 1) == 1.0
-    assert reward_of("gang-rack", state, Pod("g3", gang="g"), 2) == 0.0
-    assert reward_of("gang-rack", state, Pod("g4", gang="g"), 3) == pytest.approx(1 / 3)
+    assert reward_of("gang-rack", state, Pod("g1", group=PodGroup("g")), 0) == 1.0
+    assert reward_of("gang-rack", state, Pod("g2", group=PodGroup("g")), 1) == 1.0
+    assert reward_of("gang-rack", state, Pod("g3", group=PodGroup("g")), 2) == 0.0
+    assert reward_of("gang-rack", state, Pod("g4", group=PodGroup("g")), 3) == pytest.approx(1 / 3)
     assert reward_of("gang-rack", state, Pod("alone"), 3) == 0.0
 
 
 def test_both_work_without_labels_and_in_sums() -> None:
     state = make.cluster(make.nodes(2, 1000))
-    assert reward_of("rack-spread=1,gang-rack=0.5", state, Pod("p", requests={"cpu": 100}, gang="g"), 0) < 0.5
+    pod = Pod("p", requests={"cpu": 100}, group=PodGroup("g"))
+    assert reward_of("rack-spread=1,gang-rack=0.5", state, pod, 0) < 0.5

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
 from aaml.cluster import audit
-from aaml.cluster.objects import GpuRequest, Node, Pod
+from aaml.cluster.objects import GpuRequest, Node, Pod, PodGroup
 from aaml.scheduling.queue import QueueSettings
 from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode, Cordon, DeletePod, Drain, RemoveNode
@@ -68,24 +68,81 @@ def test_a_pod_that_waits_for_ever_counts_with_the_time_it_has_waited():
 
 
 def test_gang_is_bound_whole_or_not_at_all():
-    gang = [pod(f"g{i}", gang="g", gang_size=3, life=50.0) for i in range(3)]
+    gang = [pod(f"g{i}", group=PodGroup("g", 3), life=50.0) for i in range(3)]
     cluster = SimCluster([node("a", cpu=2000)], [*gang, pod("single", at=1.0)], timeline=[AddNode(5.0, node("b"))])
     log = first_fit(cluster)
-    # Two members fit, the third does not: none stays, so that the single pod finds room a second later.
+    # Two members fit, the third does not: none stays, so that the single pod finds room a second later. The backoffs of
+    # 1 and 2 s end with their seconds: at 2 s, and at 5 s, when the node comes.
     assert log[:4] == [("g0", "a", 0.0), ("g1", "a", 0.0), ("g2", None, 0.0), ("single", "a", 1.0)]
-    assert log[4:] == [("g0", "a", 5.0), ("g1", "b", 5.0), ("g2", "b", 5.0)]
+    assert log[4:6] == [("g0", "a", 2.0), ("g1", None, 2.0)]
+    assert log[6:] == [("g0", "a", 5.0), ("g1", "b", 5.0), ("g2", "b", 5.0)]
     assert cluster.metrics()["bound"] == 4
 
 
 def test_gang_is_not_tried_before_all_have_come_and_its_members_leave_after_their_time():
-    gang = [pod(f"g{i}", at=10.0 * i, gang="g", gang_size=2, life=5.0) for i in range(2)]
+    gang = [pod(f"g{i}", at=10.0 * i, group=PodGroup("g", 2), life=5.0) for i in range(2)]
     cluster = SimCluster([node("a")], gang, invariants=True)
     assert first_fit(cluster) == [("g0", "a", 10.0), ("g1", "a", 10.0)]
     assert not cluster.state.placements
 
 
+def test_a_gang_that_fits_nowhere_does_not_keep_the_simulation_going():
+    """It is tried when it comes, and after the pod has come that may have changed something; then nothing can."""
+    gang = [pod(f"g{i}", cpu=9000, group=PodGroup("g", 2)) for i in range(2)]
+    cluster = SimCluster([node("a")], [*gang, pod("single", at=10.0)])
+    log = first_fit(cluster)
+    assert [each for each in log if each[0] == "single"] == [("single", "a", 10.0)]
+    assert log[-1][0] == "g0"
+    assert cluster.exhausted
+    cluster.happen(AddNode(0.0, node("b", cpu=32000)))
+    assert first_fit(cluster)[-2:] == [("g0", "b", cluster.now_s()), ("g1", "b", cluster.now_s())]
+
+
+def test_a_gang_with_a_topology_is_in_one_rack_and_its_next_pod_goes_there_too():
+    nodes = [node(f"{rack}{i}", cpu=1000, labels={"rack": rack}) for rack in "abc" for i in range(2)]
+    gang = [pod(f"g{i}", group=PodGroup("g", 2, "rack")) for i in range(2)]
+    other = pod("other", node_selector={"rack": "a"})
+    cluster = SimCluster(nodes, [other, *gang], invariants=True)
+    first_fit(cluster)
+    racks = {cluster.state.placements[f"g{i}"].node_name[0] for i in range(2)}
+    assert len(racks) == 1
+    assert racks != {"a"}
+    assert cluster.metrics()["bound"] == 3
+    cluster.evict("g1")
+    first_fit(cluster)
+    assert {cluster.state.placements[f"g{i}"].node_name[0] for i in range(2)} == racks
+
+
+def test_the_same_seed_draws_the_same_of_equal_racks():
+    def rack(seed):
+        nodes = [node(f"r{rack}", labels={"rack": f"r{rack}"}) for rack in range(8)]
+        cluster = SimCluster(nodes, [pod("g", group=PodGroup("g", 1, "rack"))], ties=seed)
+        first_fit(cluster)
+        return cluster.state.placements["g"].node_name
+
+    assert [rack(seed) for seed in range(4)] == [rack(seed) for seed in range(4)]
+    assert len({rack(seed) for seed in range(20)}) > 3
+
+
+def test_a_gang_that_the_policy_leaves_pending_is_tried_after_the_next_event():
+    gang = [pod(f"g{i}", group=PodGroup("g", 2)) for i in range(2)]
+    cluster = SimCluster([node("a")], [*gang, pod("single", at=10.0)])
+    cluster.defer(cluster.next_pod())
+    assert cluster.metrics()["declined"] == 1
+    assert {name for name, _, _ in first_fit(cluster)} == {"g0", "g1", "single"}
+
+
+def test_a_member_that_is_deleted_during_the_try_is_not_placed():
+    gang = [pod(f"g{i}", group=PodGroup("g", 2)) for i in range(3)]
+    cluster = SimCluster([node("a")], gang)
+    cluster.bind(cluster.next_pod(), 0)
+    cluster.delete("g2")
+    first_fit(cluster)
+    assert sorted(cluster.state.placements) == ["g0", "g1"]
+
+
 def test_evicted_member_of_a_gang_comes_back_alone():
-    gang = [pod(f"g{i}", gang="g", gang_size=2) for i in range(2)]
+    gang = [pod(f"g{i}", group=PodGroup("g", 2)) for i in range(2)]
     cluster = SimCluster([node("a"), node("b")], gang)
     first_fit(cluster)
     cluster.evict("g1")
@@ -164,7 +221,7 @@ def test_fork_goes_its_own_way_and_both_end_as_if_alone(at_gang):
             pod(f"p{i}", int(rng.integers(1, 3000)), at=float(i), life=float(rng.exponential(20))) for i in range(60)
         ]
         return sorted(
-            [*singles, *(pod(f"g{i}", at=30.5, gang="g", gang_size=3) for i in range(3))], key=lambda p: p.created_s
+            [*singles, *(pod(f"g{i}", at=30.5, group=PodGroup("g", 3)) for i in range(3))], key=lambda p: p.created_s
         )
 
     nodes = [node(name) for name in "abc"]

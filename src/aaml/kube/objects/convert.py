@@ -19,7 +19,7 @@ from aaml.kube.objects.selectors import label_selector, node_term
 from aaml.kube.objects.volumes import VolumeLister, resolve_volumes
 
 __all__ = ["budget_from_api", "node_from_api", "node_from_json", "node_to_json", "pod_from_api", "pod_from_json",
-           "pod_to_json", "read_object"]  # fmt: skip
+           "pod_group_from_api", "pod_to_json", "read_object"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -79,6 +79,7 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         gates=tuple(gate.name for gate in spec.scheduling_gates or ()),
         required_features=_required_features(spec),
         resource_claims=tuple(claim.name for claim in spec.resource_claims or ()),
+        group=_unseen_group(spec),
         owner=next((f"{ref.kind}/{ref.name}" for ref in meta.owner_references or () if ref.controller), ""),
         phase=status.phase or "Pending",
         terminating=meta.deletion_timestamp is not None,
@@ -92,6 +93,28 @@ def pod_from_api(pod: wire.PodObject, volumes: VolumeLister | None = None) -> Po
         do_not_disrupt_s=kept_s or inf,
         nonzero=nonzero_requests(pod),
         nonzero_containers=nonzero_container_requests(pod),
+    )
+
+
+def _unseen_group(spec: wire.PodSpec) -> objects.PodGroup | None:
+    """Return the group of which only the name is known, as a pod has it."""
+    name = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
+    return objects.PodGroup(name, seen=False) if name else None
+
+
+def pod_group_from_api(group: wire.PodGroupObject) -> objects.PodGroup:
+    """Return the PodGroup. One of a composite group counts as not seen: such trees are not scheduled."""
+    spec = group.spec
+    topology = spec.scheduling_constraints.topology if spec.scheduling_constraints is not None else None
+    gang = spec.scheduling_policy.gang if spec.scheduling_policy is not None else None
+    return objects.PodGroup(
+        group.metadata.name,
+        min_count=None if gang is None else gang.min_count or 1,
+        topology_key=topology[0].key if topology else "",
+        whole=spec.disruption_mode is not None and spec.disruption_mode.all_ is not None,
+        priority=spec.priority or 0,
+        preemption_policy=cast("Any", spec.preemption_policy or ""),
+        seen=not spec.parent_composite_pod_group_name,
     )
 
 

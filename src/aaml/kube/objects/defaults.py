@@ -47,6 +47,18 @@ class PriorityClasses:
             return spec
         return replace(spec, priority=found.value, preemption_policy=spec.preemption_policy or found.preemption_policy)
 
+    def of_group(self, spec: wire.PodGroupSpec) -> wire.PodGroupSpec:
+        """Return what a group is like by the class that it names, or by the one that counts where none is named."""
+        name = spec.priority_class_name
+        found = self._by_name.get(name) if name else self._default
+        if found is None:
+            self.unknown |= {name} if name else set()
+            return spec
+        return replace(
+            spec, priority=found.value,
+            preemption_policy=spec.preemption_policy or found.preemption_policy or "PreemptLowerPriority",
+        )  # fmt: skip
+
 
 def with_defaults(pod: wire.PodObject, classes: PriorityClasses) -> wire.PodObject:
     """Return a pod whose requests are its limits where it has none, and whose ports are the host's on its network.

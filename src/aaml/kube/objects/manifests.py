@@ -1,26 +1,26 @@
 """Kubernetes objects in and out: nodes and workloads from YAML, `simon`-style configurations, placements as YAML.
 
-Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, DaemonSet and PriorityClass, alone or in lists;
-other kinds (services, config maps ...) do not matter to scheduling and are counted. Pods have what the API server and
-controllers would fill in. Files may be exported from a cluster: of a workload and its pods only these count, and a pod
-that has ended does not. `simon` is the simulator of Alibaba's open-simulator and of its GPU-sharing fork
+Accepted kinds are Node, Pod, Deployment, ReplicaSet, StatefulSet, Job, DaemonSet, PodGroup and PriorityClass, alone or
+in lists; other kinds (services, config maps ...) do not matter to scheduling and are counted. Pods have what the API
+server and controllers would fill in. Files may be exported from a cluster: of a workload and its pods only these count,
+and a pod that has ended does not. `simon` is the simulator of Alibaba's open-simulator and of its GPU-sharing fork
 (hkust-adsl/kubernetes-scheduler-simulator).
 """
 
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import structs
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Node, Pod, PodGroup
 from aaml.errors import UserError, bad_value
 from aaml.kube.objects import strict, wire
 from aaml.kube.objects.controllers import checked_count, daemon_pod, job_has_ended, job_pods, target_node
-from aaml.kube.objects.convert import node_from_api, pod_from_api
+from aaml.kube.objects.convert import node_from_api, pod_from_api, pod_group_from_api
 from aaml.kube.objects.defaults import PriorityClasses, with_defaults
 from aaml.kube.objects.validation import refuse_pod_level
 from aaml.workload.hierarchy import SUFFIX, read_documents
@@ -30,6 +30,7 @@ _REPLICATED: Mapping[str, type[strict.Deployment | strict.ReplicaSet | strict.St
     "Deployment": strict.Deployment, "ReplicaSet": strict.ReplicaSet, "StatefulSet": strict.StatefulSet,
 }  # fmt: skip
 _PRIORITIES = "PriorityClass"
+_GROUPS, _TREES = "PodGroup", "CompositePodGroup"
 _WORKLOADS = (*_REPLICATED, "Job", "DaemonSet")
 _ENDED = ("Succeeded", "Failed")
 _ENDINGS = frozenset({".yaml", ".yml", ".json"})
@@ -85,6 +86,8 @@ def load(paths: Iterable[Path]) -> Manifests:
     classes = [_named(strict.read_strictly(document, strict.PriorityClass, where), where)
                for where, document in listed if document.get("kind") == _PRIORITIES]  # fmt: skip
     reader = _Reader(classes)
+    for where, document in listed:
+        reader.take_group(document, where)
     for where, document in listed:
         try:
             reader.take(document, where)
@@ -176,6 +179,21 @@ class _Reader:
         self._suspended: list[str] = []
         self._ended: list[str] = []
         self._classes = PriorityClasses(classes)
+        self._groups: dict[str, tuple[PodGroup, str]] = {}  # "namespace/name" -> the group, and where it stands
+        self._without_group: set[str] = set()
+
+    def take_group(self, document: dict[str, Any], where: str) -> None:
+        """Take a PodGroup in, before the pods that name it. Raises `UserError` for one that is none."""
+        if document.get("kind") == _TREES:
+            raise UserError(f"{where}: groups of groups are not scheduled; expected PodGroups without a parent")
+        if document.get("kind") != _GROUPS:
+            return
+        group = _named(strict.read_strictly(document, wire.PodGroupObject, where), where)
+        spec = self._classes.of_group(group.spec)
+        key = f"{group.metadata.namespace or 'default'}/{group.metadata.name}"
+        if key in self._groups:
+            raise UserError(f"{where}: PodGroup {key} comes twice; expected different names")
+        self._groups[key] = pod_group_from_api(structs.replace(group, spec=spec)), where
 
     def take(self, document: dict[str, Any], where: str) -> None:
         """Take an object in. Raises `UserError` for one that is none of its kind."""
@@ -194,7 +212,7 @@ class _Reader:
         elif kind == "DaemonSet":
             self._daemons.append(_named(strict.read_strictly(document, strict.DaemonSet, where), where))
             self._pod(_templated(self._daemons[-1], kind, "daemon"))  # on no node it would not be looked at
-        elif kind != _PRIORITIES:
+        elif kind not in (_PRIORITIES, _GROUPS):
             result.passed_over[kind] += 1
 
     def _take_job(self, job: strict.Job) -> None:
@@ -203,7 +221,31 @@ class _Reader:
             self._suspended.append(job.metadata.name)
         elif job_has_ended(job):
             self._ended.append(job.metadata.name)
-        self._replicate(job, "Job", job_pods(job))
+        count = job_pods(job)
+        if job.spec.scheduling is not None:
+            job = self._with_group(job)
+        self._replicate(job, "Job", count)
+
+    def _with_group(self, job: strict.Job) -> strict.Job:
+        """Return a Job whose pods have the group that its controller makes: a gang without a number is of all pods."""
+        asked = job.spec.scheduling or wire.Scheduling()
+        policy = asked.scheduling_policy or wire.SchedulingPolicy(basic={})
+        if policy.gang is not None:
+            least = job.spec.parallelism if policy.gang.min_count is None else policy.gang.min_count
+            if least > job.spec.parallelism:
+                field = "spec.scheduling.schedulingPolicy.gang.minCount"
+                raise bad_value(field, least, f"at most spec.parallelism ({job.spec.parallelism})")
+            policy = wire.SchedulingPolicy(gang=wire.GangPolicy(max(least, 1)))
+        template, meta = job.spec.template, job.metadata
+        spec = wire.PodGroupSpec(
+            policy, asked.scheduling_constraints, asked.disruption_mode,
+            priority_class_name=template.spec.priority_class_name,
+        )  # fmt: skip
+        group = wire.PodGroupObject(meta, self._classes.of_group(spec))
+        where = f"Job {meta.name}"
+        self._groups[f"{meta.namespace or 'default'}/{meta.name}"] = pod_group_from_api(group), where
+        in_group = structs.replace(template.spec, scheduling_group=wire.SchedulingGroup(meta.name))
+        return structs.replace(job, spec=structs.replace(job.spec, template=structs.replace(template, spec=in_group)))
 
     def _replicate(self, workload: strict.Workload, kind: str, count: int) -> None:
         self._result.pods += [
@@ -213,6 +255,13 @@ class _Reader:
     def end(self) -> Manifests:
         """Return what was taken in, with the pods of DaemonSets for the nodes that there are."""
         self._result.pods += [pod for each in self._daemons for pod in self._daemon_pods(each)]
+        for group, where in self._groups.values():
+            key = group.topology_key
+            if key and self._result.nodes and not any(key in node.labels for node in self._result.nodes):
+                raise bad_value(f"{where}: schedulingConstraints.topology[0].key", key, "a label of a node")
+        if self._without_group:
+            names = ", ".join(sorted(self._without_group))
+            _log.warning("pods wait for PodGroups that the files do not have: %s", names)
         if self._suspended:
             _log.warning("Jobs that are suspended have no pods: %s", ", ".join(self._suspended))
         if self._ended:
@@ -225,7 +274,16 @@ class _Reader:
     def _pod(self, pod: wire.PodObject) -> Pod:
         filled = with_defaults(pod, self._classes)
         refuse_pod_level(filled)
-        return pod_from_api(filled)
+        found = pod_from_api(filled)
+        if found.group is None:
+            return found
+        group, _ = self._groups.get(found.group_key, (None, ""))
+        if group is None:
+            self._without_group.add(found.group_key)
+            return found
+        if found.priority != group.priority:
+            raise bad_value("spec.priority", found.priority, f"{group.priority}, as PodGroup {group.name} has it")
+        return replace(found, group=group)
 
     def _daemon_pods(self, daemon: strict.DaemonSet) -> Iterator[Pod]:
         """Yield a DaemonSet's pods for the nodes that have none of its own and where it is to run."""

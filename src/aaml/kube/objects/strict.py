@@ -58,6 +58,7 @@ class JobSpec(_WorkloadSpec):
     parallelism: int = 1
     completions: int | None = None
     suspend: bool = False
+    scheduling: wire.Scheduling | None = None
 
 
 class JobStatus(wire.Wire):
@@ -113,7 +114,7 @@ class PriorityClass(wire.Named, kw_only=True):
 
 _VERSIONS: Mapping[type, str] = {
     **dict.fromkeys((Deployment, ReplicaSet, StatefulSet, DaemonSet), "apps/v1"), Job: "batch/v1",
-    PriorityClass: "scheduling.k8s.io/v1",
+    PriorityClass: "scheduling.k8s.io/v1", wire.PodGroupObject: "scheduling.k8s.io/v1beta1",
 }  # fmt: skip
 """The version of the API in which a kind is; all others are in v1."""
 MOST_PRIORITY = 1_000_000_000
@@ -130,6 +131,10 @@ _OTHERS: Mapping[type, str] = {
     wire.NodeObject: _OBJECT,
     **dict.fromkeys((Deployment, ReplicaSet, StatefulSet, Job, DaemonSet), _OBJECT),
     PriorityClass: "apiVersion description kind",
+    wire.PodGroupObject: "apiVersion kind",
+    wire.PodGroupSpec: "resourceClaims workloadRef",
+    wire.PodGroupStatus: "resourceClaimStatuses",
+    wire.Scheduling: "resourceClaims",
     wire.Metadata: "deletionGracePeriodSeconds finalizers generateName managedFields selfLink",
     wire.OwnerReference: "apiVersion blockOwnerDeletion",
     DeploymentSpec: "minReadySeconds paused progressDeadlineSeconds revisionHistoryLimit strategy",
@@ -140,7 +145,7 @@ _OTHERS: Mapping[type, str] = {
     ),
     JobSpec: (
         "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode managedBy manualSelector "
-        "maxFailedIndexes podFailurePolicy podReplacementPolicy scheduling successPolicy "
+        "maxFailedIndexes podFailurePolicy podReplacementPolicy successPolicy "
         "ttlSecondsAfterFinished"
     ),
     JobStatus: (
@@ -150,7 +155,7 @@ _OTHERS: Mapping[type, str] = {
     wire.PodSpec: (
         "automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers evictionResponders "
         "hostAliases hostIPC hostPID hostname hostnameOverride imagePullSecrets os readinessGates "
-        "restartPolicy runtimeClassName schedulingGroup securityContext serviceAccount serviceAccountName "
+        "restartPolicy runtimeClassName securityContext serviceAccount serviceAccountName "
         "setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds workloadRef"
     ),
     wire.Container: (
@@ -201,6 +206,8 @@ _VALUES: Mapping[type, Mapping[str, str | int]] = {
     wire.ContainerPort: {"protocol": "TCP UDP SCTP"},
     wire.Container: {"restartPolicy": "Always OnFailure Never"},
     wire.PodSpec: {"preemptionPolicy": _PREEMPTION},
+    wire.PodGroupSpec: {"preemptionPolicy": _PREEMPTION},
+    wire.GangPolicy: {"minCount": 1},
     PriorityClass: {"preemptionPolicy": _PREEMPTION},
 }  # fmt: skip
 """The words that a field may be, or the least that a number may be."""
@@ -208,8 +215,12 @@ _NEEDED: Mapping[type, tuple[str, ...]] = {
     wire.PodTerm: ("topologyKey",),
     wire.SpreadConstraint: ("maxSkew", "topologyKey", "whenUnsatisfiable"),
     wire.TaintObject: ("effect",),
+    wire.PodGroupSpec: ("schedulingPolicy",),
+    wire.SchedulingGroup: ("podGroupName",),
+    wire.TopologyConstraint: ("key",),
 }
 """The fields that must be given, beside those that a struct cannot be without."""
+_OTHERWISE = {"schedulingPolicy": "basic: {}, or gang: {minCount: ...}", "podGroupName": "the name of a PodGroup"}
 
 
 def read_strictly(content: Mapping[str, Any], kind: type[T], where: str) -> T:
@@ -305,7 +316,7 @@ def _accepted(kind: type, name: str) -> str:
     accepted = _VALUES.get(kind, {}).get(name, "")
     if isinstance(accepted, int):
         return f"a whole number from {accepted}"
-    return f"one of {', '.join(accepted.split())}" if accepted else "the name of a label"
+    return f"one of {', '.join(accepted.split())}" if accepted else _OTHERWISE.get(name, "the name of a label")
 
 
 @cache

@@ -43,7 +43,7 @@ def validate(value: Any, where: str, place: str = "") -> None:
             validate(each, where, f"{place}[{number}]")
     elif isinstance(value, msgspec.Struct):
         for field, found, accepted in _RULES.get(type(value), _nothing)(value):
-            raise bad_value(f"{where}: {f'{place}.{field}'.lstrip('.')}", found, accepted)
+            raise bad_value(f"{where}: {f'{place}.{field}'.strip('.')}", found, accepted)
         for name, shown in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
             validate(getattr(value, name), where, f"{place}.{shown}".lstrip("."))
 
@@ -93,6 +93,37 @@ def _metadata(value: wire.Metadata) -> Iterator[Refusal]:
         )
     yield from _labels("labels", value.labels)
     yield from _keys("annotations", map(str.lower, value.annotations or ()))  # large letters of a domain too
+
+
+def _one_policy(value: wire.SchedulingPolicy) -> Iterator[Refusal]:
+    if (value.basic is None) is (value.gang is None):
+        yield "", "both" if value.gang is not None else "neither", "basic: {}, or gang: {minCount: ...}"
+
+
+def _one_mode(value: wire.DisruptionMode) -> Iterator[Refusal]:
+    if (value.single is None) is (value.all_ is None):
+        yield "", "both" if value.single is not None else "neither", "single: {}, or all: {}"
+
+
+def _one_topology(value: wire.SchedulingConstraints) -> Iterator[Refusal]:
+    if len(value.topology or ()) > 1:
+        yield "topology", [each.key for each in value.topology or ()], "one constraint at most"
+
+
+def _topology(value: wire.TopologyConstraint) -> Iterator[Refusal]:
+    yield from _keys("key", [value.key])
+
+
+def _pod_group(value: wire.PodGroupSpec) -> Iterator[Refusal]:
+    if value.parent_composite_pod_group_name:
+        yield (
+            "parentCompositePodGroupName",
+            value.parent_composite_pod_group_name,
+            "none: groups of groups are not scheduled",
+        )
+    gang = value.scheduling_policy.gang if value.scheduling_policy is not None else None
+    if gang is not None and gang.min_count is None:
+        yield "schedulingPolicy.gang.minCount", None, "a whole number from 1"
 
 
 def _weight(value: wire.PreferredNodeTerm | wire.WeightedPodTerm) -> Iterator[Refusal]:
@@ -331,7 +362,8 @@ _RULES: Mapping[type, Callable[[Any], Iterator[Refusal]]] = {
     wire.NodeTerms: _node_terms, wire.NodeTerm: _node_term, wire.Selector: _selector, wire.PodTerm: _pod_term,
     wire.SpreadConstraint: _spread, wire.Container: _container, wire.ContainerPort: _port, wire.PodSpec: _pod,
     wire.TaintObject: _taint, wire.NodeObject: _node, wire.Metadata: _metadata, wire.Volume: _volume,
-    wire.ResourceNeeds: _needs,
+    wire.ResourceNeeds: _needs, wire.SchedulingPolicy: _one_policy, wire.DisruptionMode: _one_mode,
+    wire.SchedulingConstraints: _one_topology, wire.TopologyConstraint: _topology, wire.PodGroupSpec: _pod_group,
 }  # fmt: skip
 
 

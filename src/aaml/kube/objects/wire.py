@@ -228,6 +228,12 @@ class NamedReference(Wire):
     name: str = ""
 
 
+class SchedulingGroup(Wire):
+    """`spec.schedulingGroup` of a pod."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Wire):
     """`spec` of a pod."""
 
@@ -250,6 +256,7 @@ class PodSpec(Wire):
     resource_claims: list[NamedReference] | None = None
     host_network: bool = False
     host_users: bool | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class ContainerStatus(Wire):
@@ -497,6 +504,68 @@ class BudgetObject(Named):
 
     spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
+
+
+class GangPolicy(Wire):
+    """`gang` of a scheduling policy; a Job's may leave the number out."""
+
+    min_count: int | None = None
+
+
+class SchedulingPolicy(Wire):
+    """`schedulingPolicy` of a PodGroup: one of the two."""
+
+    basic: dict[str, Any] | None = None
+    gang: GangPolicy | None = None
+
+
+class TopologyConstraint(Wire):
+    """`schedulingConstraints.topology[]` of a PodGroup."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(Wire):
+    """`schedulingConstraints` of a PodGroup."""
+
+    topology: list[TopologyConstraint] | None = None
+
+
+class DisruptionMode(Wire):
+    """`disruptionMode` of a PodGroup: one of the two."""
+
+    single: dict[str, Any] | None = None
+    all_: dict[str, Any] | None = msgspec.field(default=None, name="all")
+
+
+class Scheduling(Wire):
+    """What a PodGroup and `scheduling` of a Job have in common."""
+
+    scheduling_policy: SchedulingPolicy | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+    disruption_mode: DisruptionMode | None = None
+
+
+class PodGroupSpec(Scheduling):
+    """`spec` of a PodGroup."""
+
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    parent_composite_pod_group_name: str | None = None
+
+
+class PodGroupStatus(Wire):
+    """`status` of a PodGroup."""
+
+    conditions: list[Condition] | None = None
+
+
+class PodGroupObject(Named):
+    """A PodGroup (scheduling.k8s.io/v1beta1)."""
+
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
 
 class NodeClaimSpec(Wire):

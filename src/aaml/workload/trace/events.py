@@ -91,6 +91,7 @@ class PodEnded(Event, frozen=True, tag="ended"):
 
 AnyEvent = Began | Listed | Watched | Lost | NodeSeen | NodeGone | PodSeen | PodBound | PodEnded
 _DECODER = msgspec.json.Decoder(AnyEvent)
+_GANG = b'"gang":'
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -107,10 +108,19 @@ def to_line(event: AnyEvent) -> bytes:
 def from_line(line: bytes, where: str) -> AnyEvent:
     """Return the event of a line. Raises `UserError`, which says where, for what is none."""
     try:
-        event: AnyEvent = _DECODER.decode(line)
+        event: AnyEvent = _DECODER.decode(_with_group(line) if _GANG in line else line)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise UserError(f"{where}: is no event of a trace ({error})") from None
     return event
+
+
+def _with_group(line: bytes) -> bytes:
+    """Return the line of a pod with the gang, which traces of version 1 may name so, as its group."""
+    content = msgspec.json.decode(line)
+    pod = content.get("pod") if isinstance(content, dict) else None
+    if isinstance(pod, dict) and pod.get("gang"):
+        pod["group"] = {"name": pod.pop("gang"), "min_count": pod.pop("gang_size", 0)}
+    return msgspec.json.encode(content)
 
 
 def _plain(value: Any) -> Any:

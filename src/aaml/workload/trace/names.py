@@ -29,6 +29,7 @@ from aaml.cluster.objects import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
+    PodGroup,
     Requirement,
     Taint,
     Toleration,
@@ -126,8 +127,14 @@ class NameHasher:
             spread=tuple(map(self._spread, pod.spread)), host_ports=tuple(map(self._port, pod.host_ports)),
             volumes=self._volumes(pod.volumes), images=tuple(map(self.name, pod.images)),
             gates=tuple(map(self.name, pod.gates)), owner=f"{kind}/{self.name(owner)}" if slash else "",
-            gang=self.name(pod.gang), resource_version="",
+            group=self._group(pod.group), resource_version="",
         )  # fmt: skip
+
+    def _group(self, group: PodGroup | None) -> PodGroup | None:
+        if group is None:
+            return None
+        key = group.topology_key and self.key(group.topology_key)
+        return dataclasses.replace(group, name=self.name(group.name), topology_key=key)
 
     def node(self, node: Node) -> Node:
         """Return the node without names."""

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from aaml.cli import run as command
-from aaml.cluster.objects import GpuRequest
+from aaml.cluster.objects import GpuRequest, PodGroup
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import UserError
 from aaml.workload.fetch import fetch_files
@@ -135,9 +135,9 @@ def test_a_log_in_the_standard_workload_format_has_gangs_for_jobs_larger_than_a_
     trace, lives, left_out = read(path)
     assert {name: node.allocatable[CPU] for name, node in nodes(trace).items()} == {"node-0": 4000, "node-1": 4000}
     first, part, other = lives["job-1-0"].pod, lives["job-2-0"].pod, lives["job-2-1"].pod
-    assert (first.request(CPU), first.request(MEMORY), first.lifetime_s, first.gang) == (2000, 2 << 20, 100.0, "")
-    assert (part.request(CPU), part.request(MEMORY), part.gang, part.gang_size) == (4000, 2 << 20, "job-2", 2)
-    assert (other.request(CPU), other.gang, lives["job-2-1"].created_s) == (2000, "job-2", 50.0)
+    assert (first.request(CPU), first.request(MEMORY), first.lifetime_s, first.group) == (2000, 2 << 20, 100.0, None)
+    assert (part.request(CPU), part.request(MEMORY), part.group) == (4000, 2 << 20, PodGroup("job-2", 2))
+    assert (other.request(CPU), other.group, lives["job-2-1"].created_s) == (2000, part.group, 50.0)
     assert left_out == {"jobs that never ran, or without processors": 1}
     path = tmp_path / "bad.swf"
     path.write_text("1 2 3\n")

@@ -14,6 +14,7 @@ from aaml.cluster.objects import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
+    PodGroup,
     PreferredNode,
     Requirement,
     Taint,
@@ -45,7 +46,8 @@ FULL = Pod(
     volumes=VolumeNeeds(((NodeSelectorTerm((Requirement("secret-zone", "In", ("secret-a",)),)),),),
                         frozenset({("secret.csi", "secret-volume")}), frozenset({"secret-space/secret-claim"}),
                         "secret-claim not found"),
-    images=("secret.registry/secret:1",), gates=("secret-gate",), owner="ReplicaSet/secret-web", gang="secret-gang",
+    images=("secret.registry/secret:1",), gates=("secret-gate",), owner="ReplicaSet/secret-web",
+    group=PodGroup("secret-gang", 3, "secret.corp/row"),
 )  # fmt: skip
 NODE = Node("secret-node", {"cpu": 64_000, "pods": 110, "secret.corp/fpga": 2},
             {"secret-disk": "secret-ssd", "kubernetes.io/arch": "amd64", "cores": "64"},

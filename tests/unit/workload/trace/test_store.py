@@ -16,6 +16,7 @@ from aaml.cluster.objects import (
     NodeSelectorTerm,
     Pod,
     PodAffinityTerm,
+    PodGroup,
     Requirement,
     Taint,
     Toleration,
@@ -23,7 +24,17 @@ from aaml.cluster.objects import (
     WeightedPodAffinityTerm,
 )
 from aaml.errors import UserError
-from aaml.workload.trace.events import Began, Listed, NodeGone, NodeSeen, PodBound, PodEnded, PodSeen, to_line
+from aaml.workload.trace.events import (
+    Began,
+    Listed,
+    NodeGone,
+    NodeSeen,
+    PodBound,
+    PodEnded,
+    PodSeen,
+    from_line,
+    to_line,
+)
 from aaml.workload.trace.store import TraceWriter, is_trace, read_events
 
 EVERYTHING = Pod(
@@ -62,6 +73,11 @@ def test_usual_values_take_no_room_and_come_back_as_the_very_objects_that_stand_
     assert to_line(PodSeen(at=1.0, pod=Pod("a"))) == (
         b'{"event":"pod","at":1.0,"pod":{"name":"a","uid":"default/a"}}\n'
     )
+
+
+def test_a_gang_that_a_trace_names_is_the_pods_group():
+    line = b'{"event":"pod","at":1.0,"pod":{"name":"a","uid":"default/a","gang":"g","gang_size":3}}'
+    assert from_line(line, "line 1").pod == Pod("a", group=PodGroup("g", 3))
 
 
 def test_a_pod_without_affinity_has_none_after_it_was_read(tmp_path):

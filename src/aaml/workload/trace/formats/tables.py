@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aaml.cluster.fleet import workers
-from aaml.cluster.objects import GpuRequest, Node, Pod
+from aaml.cluster.objects import GpuRequest, Node, Pod, PodGroup
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError, bad_value
 from aaml.workload import traces
@@ -202,11 +202,13 @@ def swf(path: Path, options: Options) -> Converted:
     lives = []
     for job, submit_s, run_s, procs, memory_kib in jobs:
         parts = math.ceil(procs / per_node)
+        group = PodGroup(f"job-{job}", parts) if parts > 1 else None
         for part in range(parts):
             cores = min(per_node, procs - part * per_node)
             requests = {CPU: 1000 * cores, MEMORY: math.ceil(memory_kib * cores) * _KIB}
-            gang = {"gang": f"job-{job}", "gang_size": parts} if parts > 1 else {}
-            pod = Pod(f"job-{job}-{part}", "swf", requests=requests, owner=f"Job/{job}", scheduler_name="swf", **gang)  # type: ignore[arg-type]
+            pod = Pod(
+                f"job-{job}-{part}", "swf", requests=requests, owner=f"Job/{job}", scheduler_name="swf", group=group
+            )
             lives.append(unplaced(pod, submit_s, run_s))
     return Converted(path.name, standing(nodes), tuple(lives), left_out)
 

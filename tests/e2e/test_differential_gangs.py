@@ -1,0 +1,56 @@
+"""Pod groups as AAML places them against the real kube-scheduler, on clusters and groups drawn at random.
+
+`AAML_DIFFERENTIAL_GROUPS` sets how many groups are decided on, and `AAML_DIFFERENTIAL_SEED` the first cluster's seed;
+`make differential` runs many. A mismatch names the seed of its cluster.
+"""
+
+import os
+
+import pytest
+
+from aaml.kube.provision import binaries, end_orphans
+from support.differential import Bench, Tally
+from support.group_cases import GroupCases
+from support.group_differential import compare_group
+from support.real_scheduler import RealScheduler
+
+GROUPS = int(os.environ.get("AAML_DIFFERENTIAL_GROUPS", "40"))
+FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
+GROUPS_PER_EPISODE = 10
+_SHOWN = 10
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    if not binaries.built():
+        pytest.fail("the programs of the KWOK cluster are not built: run `aaml cluster build` (about 11 minutes, once)")
+    end_orphans()
+    directory = tmp_path_factory.mktemp("scheduler")
+    with RealScheduler(f"groups-{os.getpid()}", directory, extender=False, gates="gangs") as real:
+        yield Bench(real)
+
+
+def report(what, tally, capsys):
+    with capsys.disabled():
+        print(f"\n{what}: {len(tally.mismatches)} mismatches in {sum(tally.counts.values())} comparisons")
+        for kind, count in tally.counts.items():
+            print(f"  {count:6} {kind}")
+    assert not tally.mismatches, "\n".join(tally.mismatches[:_SHOWN])
+
+
+@pytest.mark.timeout(120 + 2 * GROUPS)
+def test_groups_go_where_kube_scheduler_puts_them(bench, capsys):
+    tally, kinds = Tally(), set()
+    for seed in range(FIRST_SEED + 4_000_000, FIRST_SEED + 4_000_000 + -(-GROUPS // GROUPS_PER_EPISODE)):
+        cases = GroupCases(seed)
+        nodes = cases.nodes()
+        demanding = cases.rng.choice([0.0, 0.0, 0.05, 0.15])
+        placed = cases.placed(nodes, cases.rng.randint(0, 12))
+        state = bench.reset(cases, nodes, placed)
+        for number in range(GROUPS_PER_EPISODE):
+            group, pods = cases.group(f"{cases.prefix}-g{number}", demanding)
+            verdict = compare_group(bench, state, group, pods, tally, seed)
+            kinds.add(verdict.scheduled)
+    report("pod groups", tally, capsys)
+    assert tally.counts["groups"] >= GROUPS
+    assert kinds == {True, False}  # the draw must leave choices

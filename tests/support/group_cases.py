@@ -1,0 +1,35 @@
+"""Pod groups drawn at random, on the clusters of `Cases`: of pods alike and unlike, in a rack, a zone or anywhere."""
+
+from typing import Any
+
+from support.scheduling_cases import KEYS, NAMESPACES, Cases, Manifest
+
+_SIZES = (1, 2, 2, 3, 3, 4, 5, 6)
+
+
+class GroupCases(Cases):
+    """Clusters with groups; `Cases` has the nodes and single pods."""
+
+    def group(self, name: str, demanding: float, **spec: Any) -> tuple[Manifest, list[Manifest]]:
+        """A PodGroup and its pods, in the order in which they are to be tried."""
+        rng = self.rng
+        size, namespace = rng.choice(_SIZES), rng.choice(list(NAMESPACES))
+        gang = {"gang": {"minCount": rng.randint(1, size) if self.chance(0.4) else size}}
+        policy = {"basic": {}} if self.chance(0.1) else gang
+        topology = [{"key": rng.choice(["rack", "rack", KEYS[1], KEYS[0]])}] if self.chance(0.75) else []
+        mode = {"disruptionMode": {"all": {}}} if self.chance(0.5) else {}
+        group = {
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"schedulingPolicy": policy, "schedulingConstraints": {"topology": topology}, **mode, **spec},
+        }
+        alike = self.pod(demanding=demanding) if self.chance(0.5) else None
+        pods = []
+        for number in range(size):
+            pod = self.pod(demanding=demanding) if alike is None else {**alike, "spec": dict(alike["spec"])}
+            labels = pod["metadata"]["labels"]
+            pod["metadata"] = {"name": f"{name}-{number}", "namespace": namespace, "labels": labels}
+            pod["spec"]["schedulingGroup"] = {"podGroupName": name}
+            if "priorityClassName" in spec:
+                pod["spec"]["priorityClassName"] = spec["priorityClassName"]
+            pods.append(pod)
+        return group, pods
