@@ -7,6 +7,7 @@ from aaml.cluster.metrics import measure_usage
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN
 from aaml.episodes.rows import WAITS, BoolArray, Env, FloatArray, Nodes, Work, waiting
 from aaml.episodes.supply_rows import Owned, run_meter
+from aaml.nodes import meter
 from aaml.nodes.rows import POD, POD_TIME, SHAPE_REQUEST
 from aaml.policies.fragmentation import FragmentTables, fragment_amount
 from aaml.scheduling.rewards import DOLLAR_SCALE, LARGEST_VARIANCE, WAITING_SCALE_S, balance_reward, compress_reward
@@ -121,9 +122,8 @@ def _paid(env: Env, own: Owned, waits_s: FloatArray) -> float:
                 waits_s[count] = now_s - since_s
                 count += 1
     for i in range(count):
-        waits_s[i] = max(waits_s[i] - terms.wait_target_s, 0.0)
-    beyond_s = pairwise_sum(waits_s, count)
-    return own.seen.at.dollars + (terms.wait_per_hour * beyond_s / 3600.0 + terms.eviction * env.at.evicted)
+        waits_s[i] = meter.beyond_target_s(terms, waits_s[i])
+    return own.seen.at.dollars + meter.charge(terms, pairwise_sum(waits_s, count), env.at.evicted)
 
 
 @inlined

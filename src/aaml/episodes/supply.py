@@ -40,6 +40,7 @@ from aaml.nodes.rows import (
 from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.scheduling.costs import PAID, is_released, released_s, show_costs
 from aaml.scheduling.observation import mean_size
+from aaml.scheduling.queue_sort import delayed_s
 
 EpisodeReference = Reference[tuple[Env, Owned, BatchSettings, Work]]
 """An environment in which nodes are provisioned, as what happens to nodes hands it on."""
@@ -375,11 +376,7 @@ def delay_s(env: Env, own: Owned, pod: int) -> float:
         return 0.0
     mean_cpu, mean_memory = mean_size(env.nodes.allocatable, env.nodes.capacity)
     cpu, memory = shape[SHAPE_REQUEST + CPU_COLUMN] / mean_cpu, shape[SHAPE_REQUEST + MEMORY_COLUMN] / mean_memory
-    larger = max(cpu, memory)
-    return (
-        terms.cpu_s * cpu + terms.memory_s * memory + terms.larger_s * larger
-        + (terms.rest + terms.work * larger) * env.pods.remaining_s[pod]
-    )  # fmt: skip
+    return delayed_s(terms, cpu, memory, env.pods.remaining_s[pod])
 
 
 @outlined

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from aaml.nodes.rows import Record
 from aaml.nodes.settings import Prices
 
 FloatArray = npt.NDArray[np.float64]
+Waits = TypeVar("Waits", float, FloatArray)
 
 _HOUR_S = 3600.0
 _MILLI = 1000.0
@@ -115,8 +117,8 @@ class Meter:
 
 def charged(prices: Prices, waits_s: npt.NDArray[np.float64], evicted: int) -> float:
     """Return what counts beside the bill, in dollars: the waits of pods [P] beyond the target, and evictions."""
-    beyond_s = np.maximum(waits_s - prices.wait_target_s, 0.0).sum()
-    return prices.wait_per_hour * float(beyond_s) / 3600.0 + prices.eviction * evicted
+    beyond_s = float(interpreted(beyond_target_s)(prices, waits_s).sum())
+    return interpreted(charge)(prices, beyond_s, evicted)  # type: ignore[no-any-return]
 
 
 def billed(meter: Meter, extra: float, evicted: int, now_s: float) -> Mapping[str, float]:
@@ -128,6 +130,19 @@ def billed(meter: Meter, extra: float, evicted: int, now_s: float) -> Mapping[st
     own = meter.metrics(now_s)
     cost = own["bill"] + extra / (now_s / 3600.0 if now_s > 0.0 else np.nan)
     return {"cost": cost, **own, "evictions_per_pod_hour": _of(evicted, meter.pod_hours)}
+
+
+@inlined
+def beyond_target_s(prices: Prices, waited_s: Waits) -> Waits:
+    """Return by how much pods have waited for longer than the target, one of them or each of several [P]."""
+    beyond_s: Waits = np.maximum(waited_s - prices.wait_target_s, 0.0)
+    return beyond_s
+
+
+@inlined
+def charge(prices: Prices, beyond_s: float, evicted: float) -> float:
+    """Return what waits beyond the target, so many seconds in all, and evictions count, in dollars."""
+    return prices.wait_per_hour * beyond_s / _HOUR_S + prices.eviction * evicted
 
 
 # ---- the rules: `at` is a `Meter`, or the record of a compiled episode, which has the same fields -------------------

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from aaml.cluster.kernels import inlined, interpreted
 from aaml.cluster.objects import Pod
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.cluster.state import ClusterState
@@ -15,6 +16,15 @@ from aaml.scheduling.lifetimes import LifetimeModel
 from aaml.scheduling.observation import mean_size
 
 Shares = TypeVar("Shares", float, npt.NDArray[np.float64])
+
+
+@inlined
+def delayed_s(by: Any, cpu: Shares, memory: Shares, remaining_s: Shares) -> Shares:
+    """Return `QueueSort.delays_s`; `by` is a `QueueSort`, or a record with its numbers."""
+    larger = np.maximum(cpu, memory)
+    delay_s: Shares = by.cpu_s * cpu + by.memory_s * memory + by.larger_s * larger
+    delay_s += (by.rest + by.work * larger) * remaining_s
+    return delay_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,4 @@ class QueueSort:
 
     def delays_s(self, cpu: Shares, memory: Shares, remaining_s: Shares) -> Shares:
         """Return the same for requests as shares of a mean node and expected rests, numbers or arrays of them."""
-        larger = np.maximum(cpu, memory)
-        delay_s = self.cpu_s * cpu + self.memory_s * memory + self.larger_s * larger
-        return delay_s + (self.rest + self.work * larger) * remaining_s  # type: ignore[no-any-return]
+        return interpreted(delayed_s)(self, cpu, memory, remaining_s)  # type: ignore[no-any-return]
