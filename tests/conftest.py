@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent
 UNIT = TESTS / "unit"
 HOME = TESTS.parent
 SHARED = HOME.parent / "shared"  # traces and published tables where a checkout has them beside it
-DATA = {"AAML_TRACES": "openb", "AAML_EXPECTED": "expected", "AAML_SPOT": "spot"}
+DATA = {"AAML_TRACES": "openb", "AAML_EXPECTED": "expected", "AAML_SPOT": "spot", "AAML_PHILLY": "philly"}
 LIVE = ("contract/", "e2e/")
 LONGEST = {  # files that take a minute and more
     "e2e/test_chaos.py", "e2e/test_cluster_lifecycle.py", "e2e/test_differential_kube_scheduler.py",
@@ -87,6 +87,8 @@ def pytest_report_header() -> list[str]:
         lacking.append("no openb traces, without which their tests fail: `aaml trace fetch openb`, or set AAML_TRACES")
     if "AAML_SPOT" not in os.environ and not (HOME / "data/spot").is_dir():
         lacking.append("no spot traces, without which their tests fail: `aaml trace fetch spot`, or set AAML_SPOT")
+    if "AAML_PHILLY" not in os.environ and not (HOME / "data/philly").is_dir():
+        lacking.append("no jobs of Philly, without which their tests fail: `aaml trace fetch philly`")
     if "AAML_EXPECTED" not in os.environ and not (HOME / "data/expected").is_dir():
         lacking.append("no published tables of openb, without which theirs fail: see docs/benchmark/gpu-sharing.md")
     return lacking

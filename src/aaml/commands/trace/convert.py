@@ -1,7 +1,7 @@
 """Convert public traces, and the files of the seeds, into a trace that policies train and are evaluated on.
 
 SOURCE is a folder with pods.csv and nodes.csv, openb, CSV files of `aaml record` and of the workload simulator, SWF,
-Alibaba 2020 and 2026, Azure 2020 or Google 2019.
+Alibaba 2020 and 2026, Philly, Azure 2020 or Google 2019.
 """
 
 from dataclasses import dataclass
@@ -29,6 +29,10 @@ class Args(Settings):
     """how many nodes there are where the source does not say"""
     machine: str = ""
     """the kind of machine, where the source has several (azure2020)"""
+    gpus_per_node: Count = 8
+    """GPUs of a node (philly); a job of more is a pod group of several pods"""
+    nodes_per_rack: Count | None = None
+    """nodes of a rack (philly): a job of several nodes then requires one; no racks when not given"""
 
 
 def run(args: Args) -> int:
@@ -47,7 +51,8 @@ def run(args: Args) -> int:
     if is_trace(args.out):
         raise bad_value("out", str(args.out), "a folder without a trace")
     source = Path(args.source)
-    converted = convert(source, args.format or detect(source), Options(args.nodes, args.machine))
+    options = Options(args.nodes, args.machine, args.gpus_per_node, args.nodes_per_rack or 0)
+    converted = convert(source, args.format or detect(source), options)
     with output_folder(args.out) as out:
         for cut_off in out.glob(f"{_UNFINISHED}*"):
             rmtree(cut_off)

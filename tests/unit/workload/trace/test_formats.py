@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from aaml.cli import run as command
-from aaml.cluster.objects import GpuRequest, PodGroup
+from aaml.cluster.objects import RACK_LABEL, GpuRequest, PodGroup
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import UserError
 from aaml.workload.fetch import fetch_files
@@ -188,6 +188,51 @@ def test_alibabas_spot_trace_of_2026_has_a_pod_for_each_worker_and_two_prioritie
     assert spot.pod.gpu == GpuRequest(2, 1000, frozenset({"A100"}))
     assert lives["job-9-0"].pod.gpu == GpuRequest(1, 500, frozenset({"A10"}))
     assert nodes(trace)["node-1"].gpu_count == 8
+
+
+PHILLY = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 07:01:55,66.0,1,66.0,11cb48
+2017-10-09 07:01:15,100.0,20,2000.0,6214e9
+2017-10-09 07:02:15,50.0,40,2000.0,6214e9
+"""
+
+
+def test_phillys_jobs_are_pods_or_groups_of_whole_nodes_in_the_namespaces_of_their_virtual_clusters(tmp_path):
+    """A node has 8 GPUs, a rack 3 nodes: 20 GPUs are 8 + 8 + 4 in one rack, 40 GPUs are five nodes and no rack's."""
+    path = tmp_path / "philly.csv"
+    path.write_text(PHILLY)
+    trace, lives, left_out = read(tmp_path, Options(nodes=6, nodes_per_rack=3))
+    assert [node.labels[RACK_LABEL] for node in nodes(trace).values()] == ["rack-0"] * 3 + ["rack-1"] * 3
+    alone, first, last = lives["job-0-0"], lives["job-1-0"], lives["job-1-2"]
+    assert (alone.pod.gpu.count, alone.pod.group, alone.pod.namespace) == (1, None, "11cb48")
+    assert (alone.created_s, alone.pod.lifetime_s) == (40.0, 66.0)  # 40 s after the first
+    assert (first.pod.gpu.count, last.pod.gpu.count, last.pod.namespace) == (8, 4, "6214e9")
+    assert first.pod.group == last.pod.group == PodGroup("job-1", 3, RACK_LABEL)
+    assert lives["job-2-4"].pod.group == PodGroup("job-2", 5)
+    assert left_out == {"requirements of one rack, by jobs larger than a rack": 1}
+    trace, lives, left_out = read(path, Options(nodes=10, gpus_per_node=4))
+    assert lives["job-1-4"].pod.group == PodGroup("job-1", 5), "without racks none is required"
+    assert (left_out, nodes(trace)["node-0"].labels.get(RACK_LABEL)) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("2017-10-09,66.0,1,66.0,a", "line 2, column timestamp: '2017-10-09' is not accepted; expected a time as"),
+        ("2017-10-09 07:01:55,-1,1,66,a", "line 2, column duration: '-1' is not accepted; expected a number"),
+        ("2017-10-09 07:01:55,66,0,0,a", "line 2, column num_gpus: '0' is not accepted; expected a whole number of at"),
+        ("2017-10-09 07:01:55,66,2,66,a", "line 2, column gpu_time: 66.0 is not accepted; expected duration times"),
+        ("2017-10-09 07:01:55,66,1,66,", "line 2, column cluster: '' is not accepted; expected a namespace's name"),
+        ("2017-10-09 07:01:55,66,1,66", "line 2: 4 columns; expected 5"),
+        ("2017-10-09 07:01:55,1,81,81,a", "nodes: 10 is not accepted; expected at least 11 of 8 GPUs: a job"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_phillys_record_is_told_with_its_line(tmp_path, capsys, row, told):
+    path = tmp_path / "philly.csv"
+    path.write_text(f"{PHILLY.partition(chr(10))[0]}\n{row}\n")
+    assert command("trace", ["convert", str(path), f"--out={tmp_path / 'out'}"]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_azures_packing_trace_is_shares_of_one_kind_of_machine_and_days(tmp_path):

@@ -22,10 +22,15 @@ DEVICE_MILLI = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """What a source does not say: how many nodes there are, and of which kind where it knows several."""
+    """What a source does not say: how many nodes there are, and of which kind where it knows several.
+
+    `gpus_per_node` and `nodes_per_rack` are those of nodes of which only a number is known; 0: no racks.
+    """
 
     nodes: int = 10
     machine: str = ""
+    gpus_per_node: int = 8
+    nodes_per_rack: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aaml.errors import bad_value
-from aaml.workload.trace.formats import logs, tables
+from aaml.workload.philly import FILE as PHILLY_FILE
+from aaml.workload.trace.formats import jobs, logs, tables
 from aaml.workload.trace.formats.common import Converted, Options
 
 _CLUSTERDATA = "https://raw.githubusercontent.com/alibaba/clusterdata/master"
+_SIA = "https://raw.githubusercontent.com/siasosp23/artifacts/37c68be73bc2ea5f53c778190d1b88f6c00e7352"
 _PAI = "https://aliopentrace.oss-cn-beijing.aliyuncs.com/v2020GPUTraces"
 
 
@@ -71,6 +73,15 @@ FORMATS: Mapping[str, Format] = {
         files=(
             File(f"{_CLUSTERDATA}/cluster-trace-v2026-spot-gpu/node_info_df.csv"),
             File(f"{_CLUSTERDATA}/cluster-trace-v2026-spot-gpu/job_info_df.csv"),
+        ),
+    ),
+    "philly": Format(
+        "jobs of Microsoft's Philly clusters, GPU, 2017", jobs.philly, ("philly*.csv",),
+        files=(
+            File(
+                f"{_SIA}/sia-simulator/traces/{PHILLY_FILE}",
+                "ebffb3dd1589bdf4e7bcd74496201c5ded1d557d498ee14f560463f37ec353da",
+            ),
         ),
     ),
     "azure2020": Format(
