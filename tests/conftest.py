@@ -25,7 +25,8 @@ DATA = {"AAML_TRACES": "openb", "AAML_EXPECTED": "expected", "AAML_SPOT": "spot"
 LIVE = ("contract/", "e2e/")
 LONGEST = {  # files that take a minute and more
     "e2e/test_chaos.py", "e2e/test_cluster_lifecycle.py", "e2e/test_differential_kube_scheduler.py",
-    "e2e/test_four_agents_live.py", "e2e/test_karpenter_live.py", "e2e/test_kubernetes_benchmark.py",
+    "e2e/test_differential_gangs.py", "e2e/test_four_agents_live.py", "e2e/test_karpenter_live.py",
+    "e2e/test_kubernetes_benchmark.py",
     "e2e/test_live_failures.py", "e2e/test_notebook.py", "e2e/test_plugin_live.py", "e2e/test_soak.py",
     "integration/test_notebooks.py", "integration/test_plugin_states.py", "integration/test_ray_workers.py",
     "integration/test_shipped_scorers.py", "integration/test_sweep_trains.py", "integration/test_wheel.py",

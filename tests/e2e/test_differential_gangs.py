@@ -1,7 +1,8 @@
 """Pod groups as AAML places them against the real kube-scheduler, on clusters and groups drawn at random.
 
-`AAML_DIFFERENTIAL_GROUPS` sets how many groups are decided on, and `AAML_DIFFERENTIAL_SEED` the first cluster's seed;
-`make differential` runs many. A mismatch names the seed of its cluster.
+`AAML_DIFFERENTIAL_GROUPS` sets how many groups are decided on, `AAML_DIFFERENTIAL_GROUP_PREEMPTIONS` how many of them
+have to preempt, and `AAML_DIFFERENTIAL_SEED` the first cluster's seed; `make differential` runs many. A mismatch names
+the seed of its cluster.
 """
 
 import os
@@ -11,10 +12,11 @@ import pytest
 from aaml.kube.provision import binaries, end_orphans
 from support.differential import Bench, Tally
 from support.group_cases import GroupCases
-from support.group_differential import compare_group
+from support.group_differential import compare_group, compare_group_preemption, create_groups, know_groups
 from support.real_scheduler import RealScheduler
 
 GROUPS = int(os.environ.get("AAML_DIFFERENTIAL_GROUPS", "40"))
+PREEMPTIONS = int(os.environ.get("AAML_DIFFERENTIAL_GROUP_PREEMPTIONS", "15"))
 FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
 GROUPS_PER_EPISODE = 10
 _SHOWN = 10
@@ -54,3 +56,25 @@ def test_groups_go_where_kube_scheduler_puts_them(bench, capsys):
     report("pod groups", tally, capsys)
     assert tally.counts["groups"] >= GROUPS
     assert kinds == {True, False}  # the draw must leave choices
+
+
+@pytest.mark.timeout(120 + 10 * PREEMPTIONS)
+def test_a_group_preempts_whom_kube_scheduler_preempts_for_it(bench, capsys):
+    tally, seed = Tally(), FIRST_SEED + 5_000_000
+    while tally.counts.get("victims", 0) < PREEMPTIONS:
+        cases = GroupCases(seed)
+        nodes, budgets = cases.nodes(), cases.budgets()
+        groups, running = cases.running_groups(nodes, 10 * len(nodes))
+        create_groups(bench, groups)
+        state = bench.reset(cases, nodes, running, budgets)
+        know_groups(bench, state)
+        for number in range(GROUPS_PER_EPISODE):
+            priority = cases.rng.choice(["middle", "top", "top", "top-never"])
+            name = f"{cases.prefix}-g{number}"
+            # Its default is filled in before the class is looked at, and then refused where that says otherwise.
+            policy = {"preemptionPolicy": "Never"} if priority == "top-never" else {}
+            group, pods = cases.group(name, cases.rng.choice([0.0, 0.05]), priorityClassName=priority, **policy)
+            compare_group_preemption(bench, state, group, pods, budgets, tally, seed)
+        seed += 1
+    report("preemption by pod groups", tally, capsys)
+    assert tally.counts["victims of groups that leave as a whole"] > 0

@@ -179,3 +179,35 @@ def test_a_group_grows_and_needs_fewer_as_its_object_says(api, cluster):
         if rack != "r0":  # of two nodes, which are full
             until(lambda: nodes_of(api)["small-2"], "a pod that came later")
             assert nodes_of(api)["small-2"].partition("-")[0] == rack
+
+
+def test_an_important_group_preempts_a_whole_group_that_is_disrupted_as_one(api, cluster):
+    """Racks 0 and 2 are full of pods as important as the group; rack 1 runs one that leaves as a whole."""
+    for name, value in (("urgent", 1000), ("lesser", 10)):
+        body = {"metadata": {"name": name}, "value": value}
+        api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    lesser = group("lesser", 2, "")
+    lesser["spec"] |= {"disruptionMode": {"all": {}}, "priorityClassName": "lesser"}
+    api.request("POST", GROUPS, lesser)
+    for rack in ("r0", "r2"):
+        for number in range(RACKS[rack]):
+            full = pod(f"full-{rack}-{number}", "4", nodeName=f"{rack}-{number}", priorityClassName="urgent")
+            api.request("POST", "/api/v1/namespaces/default/pods", full)
+    for number in range(2):
+        each = member(f"lesser-{number}", "lesser", "1", nodeName=f"r1-{number}", priorityClassName="lesser")
+        api.request("POST", "/api/v1/namespaces/default/pods", each)
+    until(lambda: len(nodes_of(api)) == 7, "pods that run")
+    with LiveScheduler(OURS, cluster.kubeconfig) as live:
+        urgent = group("urgent", 3)
+        urgent["spec"]["priorityClassName"] = "urgent"
+        api.request("POST", GROUPS, urgent)
+        for number in range(3):  # three of 4 cores leave a node for one of the two that run
+            each = member(f"urgent-{number}", "urgent", "4", schedulerName=OURS, priorityClassName="urgent")
+            api.request("POST", "/api/v1/namespaces/default/pods", each)
+        until(lambda: all(nodes_of(api).get(f"urgent-{number}") for number in range(3)), "a group that preempts")
+        there = nodes_of(api)
+        assert {there[f"urgent-{number}"].partition("-")[0] for number in range(3)} == {"r1"}
+        assert [name for name in there if name.startswith("lesser")] == []
+    assert live.error is None
+    for name in ("urgent", "lesser"):
+        api.request("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")

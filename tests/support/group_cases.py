@@ -1,5 +1,6 @@
 """Pod groups drawn at random, on the clusters of `Cases`: of pods alike and unlike, in a rack, a zone or anywhere."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from support.scheduling_cases import KEYS, NAMESPACES, Cases, Manifest
@@ -33,3 +34,19 @@ class GroupCases(Cases):
                 pod["spec"]["priorityClassName"] = spec["priorityClassName"]
             pods.append(pod)
         return group, pods
+
+    def running_groups(self, nodes: Sequence[Manifest], count: int) -> tuple[list[Manifest], list[Manifest]]:
+        """Groups and pods that run, each pod for another time; some of the pods are of a group of their priority."""
+        pods, groups = self.running(nodes, count, leaving=False), []
+        for number in range(self.rng.randint(0, 4)):
+            namespace, name = self.rng.choice(list(NAMESPACES)), f"{self.prefix}-running-{number}"
+            free = [pod for pod in pods if pod["metadata"]["namespace"] == namespace]
+            free = [pod for pod in free if "schedulingGroup" not in pod["spec"]]
+            members = self.rng.sample(free, min(len(free), self.rng.randint(1, 4)))
+            priority = self.rng.choice(["lowest", "low", "middle"])
+            for pod in members:
+                pod["spec"] |= {"schedulingGroup": {"podGroupName": name}, "priorityClassName": priority}
+            mode = self.rng.choice([{}, {"disruptionMode": {"all": {}}}, {"disruptionMode": {"all": {}}}])
+            spec = {"schedulingPolicy": {"basic": {}}, "priorityClassName": priority, **mode}
+            groups.append({"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+        return groups, pods

@@ -7,7 +7,7 @@ another domain comes to may hang on draws too: AAML tries it several times, and 
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from aaml.cluster.state import ClusterState
 from aaml.kube.objects import wire
 from aaml.kube.objects.convert import pod_group_from_api, read_object
 from aaml.policies.kube_scores import total_scores
+from aaml.scheduling.group_preemption import Imagined
 from aaml.scheduling.pod_groups import GroupAttempt
 from aaml.scheduling.queue_entries import Member, QueuedGroup
-from support.differential import Bench, Tally
+from aaml.scheduling.victims import priority_of
+from support.differential import Bench, Tally, _is_disrupted, budget_from
 from support.real_scheduler import condition
 from support.scheduling_cases import Manifest
 
@@ -28,6 +30,7 @@ GROUPS = "/apis/scheduling.k8s.io/v1beta1"
 _GATE = "test/complete"
 _WAIT_S = 20.0
 _TRIES = 40
+_PATIENCE_S = 10.0
 
 
 @dataclass
@@ -185,3 +188,107 @@ def _domain(state: ClusterState, group: PodGroup, node_name: str) -> str:
     if not group.topology_key:
         return ""
     return state.nodes[state.index[node_name]].labels[group.topology_key]
+
+
+def create_groups(bench: Bench, groups: list[Manifest]) -> None:
+    """Create groups of pods that are to run already."""
+    for group in groups:
+        bench.api.request("POST", f"{GROUPS}/namespaces/{group['metadata']['namespace']}/podgroups", group)
+
+
+def know_groups(bench: Bench, state: ClusterState) -> None:
+    """Give the placed pods of a state the groups that they name."""
+    known = {}
+    for item in bench.get(f"{GROUPS}/podgroups"):
+        group = pod_group_from_api(read_object(item, wire.PodGroupObject, "group"))
+        known[f"{item['metadata']['namespace']}/{group.name}"] = group
+    for placement in list(state.placements.values()):
+        if placement.pod.group is not None:
+            state.upsert_pod(replace(placement.pod, group=known[placement.pod.group_key]))
+
+
+def compare_group_preemption(
+    bench: Bench, state: ClusterState, group: Manifest, pods: list[Manifest], budgets: list[Manifest], tally: Tally,
+    seed: int,
+) -> None:  # fmt: skip
+    """Let both judge one important group, then take it and its victims away, so that only those that run stay."""
+    _forget_gone(bench, state)
+    verdict = decide_group(bench, group, pods)
+    context = f"seed {seed}, {json.dumps(group)}, {json.dumps(pods)}"
+    known = pod_group_from_api(read_object(verdict.group, wire.PodGroupObject, "group"))
+    waiting = [bench.pod(each, node_name="", nominated_node="", gates=(), group=known) for each in verdict.pods]
+    try:
+        if verdict.scheduled:
+            tally.count("fits without preemption")
+            chosen = {
+                pod.uid: each["spec"]["nodeName"]
+                for pod, each in zip(waiting, verdict.pods, strict=True)
+                if each["spec"].get("nodeName")
+            }
+            _follow(state.fork(), known, waiting, chosen, verdict, tally, context)
+            return
+        _compare_victims(bench, state, known, waiting, [budget_from(each) for each in budgets], verdict, tally, context)
+    finally:
+        for pod in waiting:
+            bench.delete_pod(pod)
+
+
+def _compare_victims(
+    bench: Bench, state: ClusterState, group: PodGroup, waiting: list[Pod], budgets: list[Any], verdict: GroupVerdict,
+    tally: Tally, context: str,
+) -> None:  # fmt: skip
+    message = verdict.condition["message"].partition("pod group preemption: ")[2]
+    nominated = {
+        pod.uid: each["status"]["nominatedNodeName"]
+        for pod, each in zip(waiting, verdict.pods, strict=True)
+        if each["status"].get("nominatedNodeName")
+    }
+    first = Imagined(state, group, waiting)
+    if first.refusal:
+        tally.compare("refusal", first.refusal, message, context)
+        return
+    for number in range(_TRIES):
+        imagined = Imagined(state, group, waiting)
+        attempt, said = _attempt(imagined.state, group, waiting, nominated, np.random.default_rng(number))
+        if not said:
+            break
+    tally.compare("preempts", attempt.outcome == "scheduled", bool(nominated), f"{said}; {context}")
+    if said:
+        tally.mismatches.append(f"{said}; {context}")
+        return
+    if not nominated:
+        return
+    trial = next(
+        trial
+        for trial in attempt._trials
+        if trial.domain in {_domain(state, group, each) for each in nominated.values()}
+    )
+    found = imagined.spare(trial.assignments, budgets)
+    expected = {victim.uid for victim in found.victims}
+    tally.compare("message of the preemption", found.message, message, context)
+    gone = _gone(bench, state, expected)
+    tally.compare("victims", sorted(expected), sorted(gone), context)
+    whole = [victim for victim in found.victims if victim.group is not None and victim.group.whole]
+    tally.count("victims of groups that leave as a whole", len(whole))
+    assert all(priority_of(victim) < group.priority for victim in found.victims)
+    for uid in expected | gone:
+        bench.delete_pod(state.placements[uid].pod)
+        state.remove_pod(uid)
+
+
+def _forget_gone(bench: Bench, state: ClusterState) -> None:
+    """Take away the victims of pods that a group had left: these are tried after it was placed, and may preempt."""
+    for uid in _gone(bench, state, set()):
+        bench.delete_pod(state.placements[uid].pod)
+        state.remove_pod(uid)
+
+
+def _gone(bench: Bench, state: ClusterState, expected: set[str]) -> set[str]:
+    """Return the uids of the pods that the scheduler has deleted, once it has had the time to."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        there = bench.real.pods()
+        gone = {uid for uid in state.placements if uid not in there or _is_disrupted(there[uid])}
+        if gone >= expected or time.monotonic() > deadline:
+            return gone
+        time.sleep(0.01)

@@ -122,7 +122,16 @@ def apply(read: Manifests, pods: Sequence[Pod], policy: Policy) -> Applied:
     play(cluster, policy)
     state = cluster.state
     left = (pod for pod in pods if pod.uid not in state.placements)
-    return Applied(state, tuple((pod, feasible(state, pod).message()) for pod in left))
+    return Applied(state, tuple((pod, _why(state, pod)) for pod in left))
+
+
+def _why(state: ClusterState, pod: Pod) -> str:
+    verdict = feasible(state, pod)
+    if pod.group is not None and verdict.mask.any():
+        least, rack = pod.group.least, pod.group.topology_key
+        where = f"in one domain of {rack}" if rack else "together"
+        return f"fits alone, but not so many of pod group {pod.group.name} {where} (minCount {least})"
+    return verdict.message()
 
 
 def write(applied: Applied, folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ from aaml.scheduling.ports import BindResult, BindStatus
 from aaml.scheduling.queue import BACKOFF_S, SchedulingQueue
 from aaml.scheduling.queue_entries import QueuedGroup, QueuedPod
 from aaml.scheduling.queue_sort import QueueSort
+
+if TYPE_CHECKING:
+    from aaml.scheduling.group_preemption import Imagined
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +115,8 @@ class KubeCluster:
         self._state = ClusterState()
         self._queue = SchedulingQueue(time.monotonic, placed=lambda key: count_placed(self._state, key))
         self._attempt: GroupAttempt | None = None
+        self._refused: GroupAttempt | None = None  # of a group for which room is imagined now
+        self._imagined: Imagined | None = None
         self._ties = np.random.default_rng()
         self._inbox = Inbox()
         self._broken: threads.ThreadError | None = None  # a thread without which nothing goes on
@@ -207,8 +212,8 @@ class KubeCluster:
 
     @property
     def state(self) -> ClusterState:
-        """What runs where."""
-        return self._state
+        """What runs where; during a try of a group, as that sees it."""
+        return self._state if self._attempt is None else self._attempt.state
 
     @property
     def where(self) -> str:
@@ -279,11 +284,12 @@ class KubeCluster:
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
         """Return [N], the nodes that pass kube-scheduler's filters; the nominated node alone where that is one."""
-        verdict = feasible(self._state, pod)
+        state = self.state
+        verdict = feasible(state, pod)
         self._filtered = (pod.uid, verdict)
         mask = verdict.mask if self._attempt is None else self._attempt.narrow(verdict.mask)
-        nominated = self._state.nominated.get(pod.uid)
-        node_index = self._state.index.get(nominated[1]) if nominated is not None else None
+        nominated = state.nominated.get(pod.uid)
+        node_index = state.index.get(nominated[1]) if nominated is not None else None
         if node_index is None or not mask[node_index]:
             return mask
         only = np.zeros_like(mask)
@@ -417,10 +423,28 @@ class KubeCluster:
         self._results += [BindResult(pod, name, status, attempt.message) for pod, name, status in attempt.ended()]
         if not attempt.outcome:
             return
-        queued, self._attempt = attempt.queued, None
-        pods = [each.pod for each in queued.waiting()]
+        self._attempt = None
+        preemption = ""
+        if self._imagined is not None and self._refused is not None and self._preemptor is not None:
+            self._results += [BindResult(each.pod, each.node_name, "tried") for each in attempt.placed]
+            preemption = self._preemptor.make_room_for_group(self._imagined, attempt)
+            attempt, self._refused, self._imagined = self._refused, None, None
+        elif attempt.outcome == "unschedulable" and self._preemptor is not None:
+            preemption, self._imagined = self._preemptor.imagine(attempt.queued, attempt.pods)
+            if self._imagined is not None:
+                self._refused = attempt
+                self._attempt = GroupAttempt(self._imagined.state, attempt.queued, self._ties)
+                self._go_on()
+                return
+        if preemption:
+            attempt.message += f", pod group preemption: {preemption}"
+        self._finish(attempt)
+
+    def _finish(self, attempt: GroupAttempt) -> None:
+        """Send the binds of a group, or put it back, and tell what has come of its try."""
+        pods = [each.pod for each in attempt.queued.waiting()]
         placed = {each.pod.uid for each in attempt.placed}
-        self._queue.attempted(queued, attempt.outcome, placed)
+        self._queue.attempted(attempt.queued, attempt.outcome or "error", placed)
         for each in attempt.placed:
             if each.volumes is not None:
                 each.volumes.release(self._state)
@@ -429,7 +453,8 @@ class KubeCluster:
         if left:
             log.info("pod group %s: %d of %d pods wait: %s", pods[0].group_key, len(left), len(pods), attempt.message)
         for pod in left:
-            self._events.failed(pod, attempt.refused.get(pod.uid) or attempt.message)
+            _, nominated = self._state.nominated.get(pod.uid, (pod, ""))
+            self._events.failed(pod, attempt.refused.get(pod.uid) or attempt.message, nominated)
         if placed:
             self._events.group(pods[0], "Scheduled")
         elif left and pods[0].group_key not in self._handlers.scheduled_groups:

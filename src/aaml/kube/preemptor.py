@@ -5,7 +5,7 @@ schedules on without preemption.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aaml.cluster.filters import Feasibility
@@ -15,8 +15,12 @@ from aaml.kube.evictor import Evicted, Evictor
 from aaml.kube.reflector import Changes, Source, Trouble
 from aaml.kube.sources import BUDGETS
 from aaml.kube.transport import ApiError
+from aaml.scheduling.group_preemption import ONGOING, Imagined
+from aaml.scheduling.pod_groups import GroupAttempt
 from aaml.scheduling.preemption import NEVER, WAITING, Preemption, attempt, nominee
 from aaml.scheduling.queue import SchedulingQueue
+from aaml.scheduling.queue_entries import QueuedGroup
+from aaml.scheduling.victims import priority_of
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +39,8 @@ class Preemptor:
         self._watched = self._known = False
         self._forbidden = False
         self._held: set[str] = set()  # uids of pods that wait for the budgets
-        self._under_way: dict[str, Preemption] = {}  # by the uid of the pod that gets the room
+        self._under_way: dict[str, Preemption] = {}  # by the uid of the pod, or of the group, that gets the room
+        self._groups: dict[str, tuple[str, list[Pod]]] = {}  # by the uid of the pod that stands for a group
 
     @property
     def evictions(self) -> int:
@@ -54,12 +59,7 @@ class Preemptor:
             return ""
         pod = nominee(self._state, pod)
         if pod.preemption_policy != "Never" and not self._known and self._outranks(pod):
-            self._held.add(pod.uid)
-            if len(self._held) > _MOST_HELD:  # many came and went while the budgets could not be read
-                self._held = {uid for uid in self._held if uid in self._queue}
-            if not self._watched:
-                self._watched = True
-                self._watch(BUDGETS)
+            self._hold(pod.uid)
             return ""
         result = attempt(self._state, pod, tuple(self._budgets.values()), verdict)
         if result.preemption is not None:
@@ -68,6 +68,47 @@ class Preemptor:
             self._state.withdraw(pod.uid)  # nothing can be done for it there: others may have the room
             self._queue.on_event("pod_delete", pod)
         return result.message
+
+    def imagine(self, queued: QueuedGroup, pods: Sequence[Pod]) -> tuple[str, Imagined | None]:
+        """Return the cluster without those whom a group may preempt, to try it there; else why nobody is preempted."""
+        if self._forbidden or queued.uid in self._under_way:
+            return "", None
+        pods = [nominee(self._state, pod) for pod in pods]
+        imagined = Imagined(self._state, queued.group, pods)
+        if imagined.refusal:
+            if imagined.refusal not in {NEVER, ONGOING}:
+                self._withdraw(pods)
+            return imagined.refusal, None
+        if not self._known:
+            self._hold(queued.uid)
+            return "", None
+        return "", imagined
+
+    def make_room_for_group(self, imagined: Imagined, attempt: GroupAttempt) -> str:
+        """Preempt for a group as it was tried in an imagined cluster; returns what its condition says of that.
+
+        Its pods are nominated to their nodes; the group is tried again after its backoff.
+        """
+        if attempt.outcome != "scheduled" or not attempt.placed:
+            self._withdraw(attempt.pods)
+            return attempt.message
+        plan, queued = imagined.spare(attempt.placed, tuple(self._budgets.values())), attempt.queued
+        first = plan.assignments[0]
+        names = ", ".join(victim.key for victim in plan.victims)
+        log.info("pod group %s is to have room; to leave: %s", queued.pod.group_key, names)
+        for each in plan.assignments:
+            self._state.nominate(each.pod, each.node_name)
+        self._under_way[queued.uid] = preemption = Preemption(first.node_name, plan.victims, plan.violations)
+        self._groups[first.pod.uid] = queued.uid, [each.pod for each in plan.assignments]
+        self._evictor.submit(first.pod, preemption)
+        return plan.message
+
+    def _withdraw(self, pods: Iterable[Pod]) -> None:
+        """End the nominations of pods, whose room others may have then."""
+        for pod in pods:
+            if pod.uid in self._state.nominated:
+                self._state.withdraw(pod.uid)
+                self._queue.on_event("pod_delete", pod)
 
     def on_changes(self, changes: Changes[Any]) -> None:
         """Apply changes of disruption budgets."""
@@ -91,11 +132,12 @@ class Preemptor:
 
     def settle(self, evicted: Evicted) -> None:
         """Note the outcome of a preemption. Where victims stay, the pod loses its nomination and is tried again."""
-        uid = evicted.pod.uid
+        uid, pods = self._groups.pop(evicted.pod.uid, (evicted.pod.uid, [evicted.pod]))
         self._under_way.pop(uid, None)
         if not evicted.error:
             return
-        self._state.withdraw(uid)
+        for pod in pods:
+            self._state.withdraw(pod.uid)
         if evicted.forbidden:
             self._refuse(f"pods cannot be deleted ({evicted.error})")
         else:
@@ -112,8 +154,17 @@ class Preemptor:
         self._under_way[pod.uid] = preemption
         self._evictor.submit(pod, preemption)
 
+    def _hold(self, uid: str) -> None:
+        """Let a pod, or a group, wait for the disruption budgets."""
+        self._held.add(uid)
+        if len(self._held) > _MOST_HELD:  # many came and went while the budgets could not be read
+            self._held = {each for each in self._held if each in self._queue}
+        if not self._watched:
+            self._watched = True
+            self._watch(BUDGETS)
+
     def _outranks(self, pod: Pod) -> bool:
-        return any(placement.pod.priority < pod.priority for placement in self._state.pods())
+        return any(priority_of(placement.pod) < pod.priority for placement in self._state.pods())
 
     def _refuse(self, why: str) -> None:
         if not self._forbidden:

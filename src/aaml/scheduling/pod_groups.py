@@ -241,6 +241,16 @@ class GroupAttempt:
             self._end("unschedulable", NO_DOMAINS)
 
     @property
+    def state(self) -> ClusterState:
+        """The state in which the group is tried."""
+        return self._state
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """The pods that are tried, in their order."""
+        return self._pods
+
+    @property
     def pod(self) -> Pod | None:
         """The pod to be decided on; None where the try, or a trial of it, is over."""
         return None if self._over or self.outcome else self._todo[0]

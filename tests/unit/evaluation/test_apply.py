@@ -82,3 +82,36 @@ def test_tuning_and_shuffling_are_seeded(folder: Path) -> None:
     assert sum(pod.gpu.total_milli for pod in tuned) <= 3000
     assert [pod.uid for pod in tuned] == [pod.uid for pod in order(read, tune_ratio=1.0, seed=3)]
     assert sorted(pod.name for pod in order(read, shuffle=True, seed=1)) == ["p0", "p1", "p2", "p3"]
+
+
+RACKS = "\n---\n".join(
+    f"apiVersion: v1\nkind: Node\nmetadata: {{name: n{i}, labels: {{rack: {rack}}}}}\n"
+    "status: {allocatable: {cpu: 8, memory: 16Gi, pods: '10'}}"
+    for i, rack in enumerate(("r0", "r0", "r1"))
+)
+GANG = """
+apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: train}
+spec: {schedulingPolicy: {gang: {minCount: %d}}, schedulingConstraints: {topology: [{key: rack}]}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: %d
+  template:
+    spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, resources: {requests: {cpu: 5}}}]}
+"""
+
+
+@pytest.mark.parametrize(("count", "placed"), [(2, {"n0", "n1"}), (3, set())])
+def test_a_gang_is_placed_in_one_rack_or_told_why_not(tmp_path, capsys, count, placed):
+    (tmp_path / "nodes.yaml").write_text(RACKS)
+    (tmp_path / "gang.yaml").write_text(GANG % (count, count))
+    flags = ["--cluster", str(tmp_path / "nodes.yaml"), "--apps", str(tmp_path / "gang.yaml"), "--out", str(tmp_path)]
+    assert run("apply", flags) == 0
+    documents = yaml.safe_load_all((tmp_path / "placements.yaml").read_text())
+    assert {each["spec"]["nodeName"] for each in documents if each} == placed
+    said = "fits alone, but not so many of pod group train in one domain of rack (minCount 3)"
+    assert (said in capsys.readouterr().out) is (not placed)
