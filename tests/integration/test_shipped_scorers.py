@@ -53,5 +53,5 @@ def test_agents_of_varied_workloads_spread_a_fleet_of_unequal_nodes_that_they_ne
     uneven = f"{ROOT / 'examples' / 'other_workloads.py'}:uneven"
     names = ("Actor_acdqn", "Actor_acgnn", "DQN_Model_dqn", "GNN_Model_gnn")
     policies = ("least-variance", *(f"{name}={MODELS / name}_varied_s0.pth" for name in names))
-    frame = evaluate(policies, uneven, range(8), 40, progress=False).compare("least-variance").frame()
+    frame = evaluate(policies, uneven, range(8), 20, progress=False).compare("least-variance").frame()
     assert (frame.set_index("policy").ratio_high[list(names)] < 1.0).all()
