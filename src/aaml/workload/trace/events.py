@@ -144,10 +144,15 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return what scheduling reads of a pod, without its state."""
+    """Return what scheduling reads of a pod, without its state, and without a group of which only the name is known.
+
+    In a replay nobody would ever tell more of such a group, and its pods would wait for ever.
+    """
+    group = pod.group if pod.group is not None and pod.group.seen else None
     return dataclasses.replace(
-        pod, node_name="", nominated_node="", phase="Pending", terminating=False, started_s=0.0, resource_version="",
-        requests=dict(pod.requests), labels=_sorted(pod.labels), node_selector=_sorted(pod.node_selector),
+        pod, group=group, node_name="", nominated_node="", phase="Pending", terminating=False, started_s=0.0,
+        resource_version="", requests=dict(pod.requests), labels=_sorted(pod.labels),
+        node_selector=_sorted(pod.node_selector),
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from aaml.workload.trace.events import (
     PodSeen,
     from_line,
     to_line,
+    waiting,
 )
 from aaml.workload.trace.store import TraceWriter, is_trace, read_events
 
@@ -73,6 +74,11 @@ def test_usual_values_take_no_room_and_come_back_as_the_very_objects_that_stand_
     assert to_line(PodSeen(at=1.0, pod=Pod("a"))) == (
         b'{"event":"pod","at":1.0,"pod":{"name":"a","uid":"default/a"}}\n'
     )
+
+
+def test_a_recorded_pod_does_not_wait_for_a_group_that_nobody_records():
+    assert waiting(Pod("a", group=PodGroup("g", seen=False), node_name="n")) == Pod("a")
+    assert waiting(Pod("a", group=PodGroup("g", 2))) == Pod("a", group=PodGroup("g", 2))
 
 
 def test_a_gang_that_a_trace_names_is_the_pods_group():
