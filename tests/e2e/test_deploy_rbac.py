@@ -214,7 +214,8 @@ ALSO_TO_PLACE = ("volumeattachments", "csidrivers", "csistoragecapacities")
 def test_the_rules_are_these_and_no_others(deployed: KwokCluster, account: Path) -> None:
     reads = {(verb, resource, "") for verb in ("list", "watch") for resource in READS}
     also = {(verb, resource, "") for verb in ("list", "watch") for resource in ALSO_TO_PLACE}
-    assert rules(account) == reads | also | {
+    groups = {("list", "podgroups", ""), ("watch", "podgroups", ""), ("patch", "podgroups/status", "")}
+    assert rules(account) == reads | also | groups | {
         ("patch", "persistentvolumeclaims", ""), ("patch", "persistentvolumes", ""),
         ("get", "pods", ""), ("create", "pods/binding", ""), ("patch", "pods/status", ""), ("create", "events", ""),
         ("patch", "events", ""), ("get", "leases", NAME), ("update", "leases", NAME),
