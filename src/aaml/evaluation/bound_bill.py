@@ -21,7 +21,7 @@ from aaml.optimum.packing import MOST_PODS, best_packing
 from aaml.optimum.relaxation import fluid_bill, relaxed
 from aaml.progress import progress_bar
 from aaml.sim.bill import BillTask
-from aaml.sim.metrics import METRICS
+from aaml.sim.metrics import METRICS, OF_JOBS
 from aaml.sim.recorded_bill import RecordedBillTask
 from aaml.sim.task import Task
 
@@ -53,7 +53,7 @@ def bound_bill(
     def row(policy: str, seed: int, bill: float, cost: float, ratio: float) -> dict[str, Any]:
         return {
             "task": task.name, "nodes": task.size(nodes, pods)[0], "policy": policy, "seed": seed,
-            **dict.fromkeys(METRICS, math.nan), "bill": bill, "cost": cost, "fluid_ratio": ratio,
+            **{name: math.nan for name in METRICS if name not in OF_JOBS}, "bill": bill, "cost": cost, "fluid_ratio": ratio,
             **identity(task, pods),
         }  # fmt: skip
 

@@ -14,6 +14,7 @@ from aaml.cluster import audit
 from aaml.cluster.filters import feasible as feasible_rows
 from aaml.cluster.filters import rejecting_plugins
 from aaml.cluster.filters.volume_binding import plan_volumes
+from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.pod_groups import GroupAttempt, count_placed
@@ -28,6 +29,8 @@ from aaml.workload.model import Workload
 Feasible = Callable[[ClusterState, Pod], npt.NDArray[np.bool_]]
 Lifetimes = Callable[[Pod, float], float | None]
 """(pod, seconds it has run already) -> how long it runs in all; None: on and on."""
+FurtherMetrics = Callable[["SimCluster"], Mapping[str, float]]
+"""What a run is judged by besides the usual numbers, worked out from the cluster."""
 _REJECTED_BY = frozenset({"NodeResourcesFit", "GpuDevices", "NodeUnschedulable", "TaintToleration"})
 _DEFERRED_BY = frozenset({"SchedulingGates"})  # no event helps: this cluster activates the pod itself
 _DEPARTURE, _TIMELINE = 0, 1  # order at the same time: pods leave, then nodes change, then pods arrive
@@ -74,8 +77,8 @@ class SimCluster:
     (`aaml.scheduling.pod_groups`), and again after its backoffs for as long as anything changes. The simulation ends
     (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once, those of a group when its
     try has ended well. The same workload and decisions give the same bits: nothing is drawn but one of the domains that
-    suit a group equally, from the seed `ties`. A `supply` provisions and terminates nodes; as that never ends by
-    itself, it needs an `until_s` (else ValueError).
+    suit a group equally, from the seed `ties`. `further_metrics` works out more numbers that a run is judged by. A
+    `supply` provisions and terminates nodes; as that never ends by itself, it needs an `until_s` (else ValueError).
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class SimCluster:
         averages: bool = True,
         supply: Supply | None = None,
         ties: int = 0,
+        further_metrics: FurtherMetrics | None = None,
     ) -> None:
         if supply is not None and until_s == inf:
             raise ValueError("a cluster whose nodes come and go needs until_s")
@@ -116,6 +120,7 @@ class SimCluster:
         self._declined = False  # whether the policy has left a pod of the group under way pending
         self._ties: int | np.random.Generator = ties
         self._quiet: set[str] = set()  # groups in the queue that failed since anything has changed
+        self._hopeless: set[str] = set()  # those of them that would fail again whatever the policy chose
         self._busy_until_s = -inf
         self._deferred: list[str] = []
         self._results: list[BindResult] = []
@@ -123,6 +128,7 @@ class SimCluster:
         self._lifetime_s: Lifetimes = _own_lifetime
         for event in timeline:
             self._push(event.at_s, _TIMELINE, event)
+        self._further_metrics = further_metrics
         self._supply = supply
         if supply is not None:
             supply.attach(self)
@@ -229,7 +235,7 @@ class SimCluster:
         """Whether nothing has happened yet, no timeline is to come, and the filters are the usual ones."""
         under_way = self._flight or self._attempt
         begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or under_way
-        return not (begun or self._heap) and self._feasible is _filtered
+        return not (begun or self._heap or self._further_metrics) and self._feasible is _filtered
 
     @property
     def supply(self) -> Supply | None:
@@ -257,7 +263,8 @@ class SimCluster:
     def metrics(self) -> Mapping[str, float]:
         """Return what the run is judged by so far (`Journal.metrics`)."""
         own = self.journal.metrics(self._state, self._now_s)
-        return own if self._supply is None else {**own, **self._supply.metrics()}
+        further = {} if self._further_metrics is None else self._further_metrics(self)
+        return {**own, **further, **({} if self._supply is None else self._supply.metrics())}
 
     def advance(self) -> bool:
         """Move the clock to the next event and let all events of that moment happen; False when there is none."""
@@ -294,7 +301,7 @@ class SimCluster:
 
     def announce(self, node: Node) -> None:
         """Tell of a node that takes no pods yet: those that it would have room for are tried, and may fail again."""
-        self._quiet.clear()
+        self._changed()
         self._queue.on_event("node_add", node)
 
     def happen(self, event: TimelineEvent) -> None:
@@ -341,7 +348,7 @@ class SimCluster:
             return False
         self._state.assume(placement.pod, self._state.names[node_index], gpus, placement.since_s)
         self.journal.counts["migrated"] += 1
-        self._quiet.clear()
+        self._changed()
         self._queue.on_event("pod_delete", placement.pod)
         return True
 
@@ -352,13 +359,14 @@ class SimCluster:
         """
         twin = SimCluster(
             (), self.workload, until_s=self.until_s, feasible=self._feasible, queue=self._queue_settings,
-            invariants=self._invariants, averages=self._averages,
+            invariants=self._invariants, averages=self._averages, further_metrics=self._further_metrics,
         )  # fmt: skip
         twin._state, twin._now_s = self._state.fork(), self._now_s
         twin._queue_sort = self._queue_sort
         twin._queue = self._queue.fork(twin.now_s, None if self._queue_sort is None else twin._delay_s, twin._placed_of)
         twin.journal = self.journal.copy()
         twin._ties, twin._quiet, twin._declined = deepcopy(self._ties), set(self._quiet), self._declined
+        twin._hopeless = set(self._hopeless)
         twin._heap, twin._departures = list(self._heap), dict(self._departures)
         twin._next_arrival, twin._sequence, twin._ended = self._next_arrival, self._sequence, self._ended
         twin._busy_until_s = self._busy_until_s
@@ -440,10 +448,17 @@ class SimCluster:
         return queued
 
     def _hand_out(self, queued: QueuedPod) -> Pod | None:
-        """Return the first pod to decide on of an entry of the queue; None where a group is not even tried."""
+        """Return the first pod to decide on of an entry of the queue.
+
+        None where a group is not even tried, or would fail as it did before.
+        """
         if not isinstance(queued, QueuedGroup):
             self._flight = queued
             return queued.pod
+        if queued.uid in self._hopeless:
+            self.journal.counts["rejected"] += 1
+            self._queue.attempted(queued, "unschedulable")
+            return None
         if isinstance(self._ties, int):
             self._ties = np.random.default_rng(self._ties)
         self._attempt = GroupAttempt(self._state, queued, self._ties)
@@ -473,7 +488,14 @@ class SimCluster:
             self._quiet.add(queued.uid)
             if self._declined:
                 self._deferred.append(queued.uid)
+            elif attempt.outcome == "unschedulable" and _are_alike([each.pod for each in queued.waiting()]):
+                self._hopeless.add(queued.uid)
         self._declined = False
+
+    def _changed(self) -> None:
+        """Something has changed that may help a group that failed."""
+        self._quiet.clear()
+        self._hopeless.clear()
 
     def _placed_of(self, key: str) -> int:
         return count_placed(self._state, key)
@@ -483,12 +505,12 @@ class SimCluster:
 
     def _wait(self, pod: Pod) -> None:
         self.journal.waits(pod, self._now_s)
-        self._quiet.clear()
+        self._changed()
         self._queue.add(pod)
 
     def _bound(self, pod: Pod) -> None:
         self.journal.bound(pod.uid, self._now_s)
-        self._quiet.clear()
+        self._changed()
         lifetime_s = self._lifetime_s(pod, 0.0)
         if lifetime_s is not None:
             self._departures[pod.uid] = self._push(self._now_s + lifetime_s, _DEPARTURE, pod.uid)
@@ -499,11 +521,11 @@ class SimCluster:
         self._departures.pop(uid, None)
         placement = self._state.remove_pod(uid)
         if placement is not None:
-            self._quiet.clear()
+            self._changed()
             self._queue.on_event("pod_delete", placement.pod)
 
     def _apply(self, event: TimelineEvent) -> None:
-        self._quiet.clear()
+        self._changed()
         match event:
             case AddNode(node=node):
                 known = node.name in self._state.index
@@ -566,6 +588,18 @@ def _own_lifetime(pod: Pod, age_s: float) -> float | None:  # noqa: ARG001
 
 def _filtered(state: ClusterState, pod: Pod) -> npt.NDArray[np.bool_]:
     return feasible_rows(state, pod).mask
+
+
+def _are_alike(pods: Sequence[Pod]) -> bool:
+    """Whether no choice of nodes for some of the pods changes how many of the others fit."""
+    first = pods[0]
+    return all(
+        _is_plain(pod)
+        and pod.requests == first.requests
+        and pod.gpu == first.gpu
+        and not 0 < pod.gpu.milli < DEVICE_MILLI
+        for pod in pods
+    )
 
 
 def _is_plain(pod: Pod) -> bool:

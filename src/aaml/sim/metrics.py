@@ -60,6 +60,25 @@ _BILLED: tuple[tuple[str, str, Direction, str], ...] = (
     ("power_kw", "kW", "lower", "what nodes draw, average over time"),
     ("co2_kg_per_hour", "kg an hour", "lower", "CO2 of that, at the grid's carbon intensity"),
 )
+_JOB_KINDS = (
+    ("job", "a job"), ("small_job", "a job of less than a node's GPUs"), ("node_job", "a job of a whole node's GPUs"),
+    ("gang_job", "a job of several nodes"),
+)  # fmt: skip
+_OF_JOBS: tuple[tuple[str, str, Direction, str], ...] = (
+    *((f"{name}_wait_mean_s", "s", "lower", f"time that {text} waits, mean") for name, text in _JOB_KINDS),
+    *((f"{name}_wait_p99_s", "s", "lower", f"time that {text} waits, 99th percentile") for name, text in _JOB_KINDS),
+    ("job_wait_max_s", "s", "lower", "time that a job waits, longest"),
+    ("job_completion_mean_s", "s", "lower", "time from a job's arrival to its end, mean"),
+    ("job_slowdown", "ratio", "lower", "that time to the run alone, of at least 10 minutes, mean"),
+    ("gpus_busy", "fraction", "higher", "GPUs that jobs hold until the last one comes, of all there are"),
+    (
+        "gpus_stranded",
+        "fraction",
+        "lower",
+        "GPUs that are free while a job waits that asks for no more, of all there are",
+    ),
+    ("queue_fairness", "index", "higher", "Jain's index of the mean slowdowns of queues (namespaces)"),
+)
 _ALL = (
     *(Metric(f"mean_{name}", unit, better, f"{text}, average over time") for name, unit, better, text in _AVERAGED),
     *(Metric(f"final_{name}", unit, better, f"{text}, at the end") for name, unit, better, text in _USE),
@@ -70,12 +89,15 @@ _ALL = (
     Metric("waiting_max_s", "s", "lower", "time that a pod waits, longest"),
     *(Metric(name, "pods", better, text) for name, better, text in _COUNTS),
     *(Metric(*billed) for billed in _BILLED),
+    *(Metric(*of_jobs) for of_jobs in _OF_JOBS),
     Metric("decisions", "decisions", "lower", "decisions that the policy made"),
     Metric("latency_p50_ms", "ms", "lower", "time of a decision, from the pod to the node, median"),
     Metric("latency_p99_ms", "ms", "lower", "time of a decision, from the pod to the node, 99th percentile"),
 )
 BILLED = tuple(name for name, *_ in _BILLED)
 """Those of clusters whose nodes are provisioned and terminated."""
+OF_JOBS = tuple(name for name, *_ in _OF_JOBS)
+"""Those of streams of training jobs."""
 DECIDING = ("decisions", "latency_p50_ms", "latency_p99_ms")
 """Those of a policy at work, which a search's episodes do not have."""
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}

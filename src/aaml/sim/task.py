@@ -13,7 +13,7 @@ from aaml.errors import bad_value
 from aaml.scheduling.queue import QueueSettings
 from aaml.settings import take
 from aaml.sim.cluster import SimCluster
-from aaml.sim.metrics import BILLED, DECIDING, METRICS, find_metric
+from aaml.sim.metrics import BILLED, DECIDING, METRICS, OF_JOBS, find_metric
 from aaml.workload import traces
 from aaml.workload.load import Load
 from aaml.workload.model import Workload
@@ -81,7 +81,7 @@ class Task:
     @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics that all its episodes have."""
-        return tuple(name for name in METRICS if name not in (*BILLED, *DECIDING))
+        return tuple(name for name in METRICS if name not in (*BILLED, *OF_JOBS, *DECIDING))
 
     def check_metric(self, name: str) -> None:
         """Raise `UserError` for what is no metric of its episodes."""

@@ -15,6 +15,7 @@ from aaml.sim.bill import BILL_TASKS, BillTask
 from aaml.sim.recorded import TraceTask, trace_task
 from aaml.sim.recorded_bill import recorded_bill
 from aaml.sim.task import Nodes, Task
+from aaml.sim.training_jobs import TRAIN_TASKS
 from aaml.workload.churn import Churn
 from aaml.workload.load import Load, LoadRange, draw_load, read_load, take_load
 from aaml.workload.model import Workload
@@ -190,7 +191,7 @@ TASKS: Mapping[str, Task] = {
     )
 }  # fmt: skip
 """The tasks whose nodes stay."""
-ALL_TASKS: Mapping[str, Task] = {**TASKS, **BILL_TASKS}
+ALL_TASKS: Mapping[str, Task] = {**TASKS, **BILL_TASKS, **TRAIN_TASKS}
 
 
 def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = None) -> Task:
@@ -201,8 +202,8 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
     name
         "balance", "varied", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc",
         "seedc-compress", "seed-a", "balance-batch" or "compress-batch"; "bill", "bill-when-empty",
-        "bill-cluster-autoscaler" or "bill-openb", where nodes are provisioned and terminated; `aaml show tasks` says
-        what each is.
+        "bill-cluster-autoscaler" or "bill-openb", where nodes are provisioned and terminated; "train-philly", whose
+        jobs are fetched; `aaml show tasks` says what each is.
         "compress@0.5": at that load; "balance@0.1..0.6": at one that each episode draws.
     nodes
         One cluster size or several; the task's usual one when none is given.

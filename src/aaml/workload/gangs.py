@@ -59,7 +59,9 @@ class JobShape:
     memory_per_gpu: int = 0
     scheduler_name: str = "default-scheduler"
 
-    def pods(self, name: str, namespace: str, gpus: int) -> tuple[Pod, ...]:
+    def pods(
+        self, name: str, namespace: str, gpus: int, created_s: float = 0.0, lifetime_s: float | None = None
+    ) -> tuple[Pod, ...]:
         """Return the pods of a job: of a whole node's GPUs each, and one of the rest."""
         whole, rest = divmod(gpus, self.gpus_per_node)
         parts = [self.gpus_per_node] * whole + [rest] * (rest > 0)
@@ -69,7 +71,8 @@ class JobShape:
         return tuple(
             Pod(
                 f"{name}-{number}", namespace, requests=self._requests(part), gpu=GpuRequest(part, DEVICE_MILLI),
-                owner=f"Job/{name}", scheduler_name=self.scheduler_name, group=group,
+                owner=f"Job/{name}", scheduler_name=self.scheduler_name, group=group, created_s=created_s,
+                lifetime_s=lifetime_s,
             )
             for number, part in enumerate(parts)
         )  # fmt: skip
