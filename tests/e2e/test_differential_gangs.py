@@ -15,8 +15,8 @@ from support.group_cases import GroupCases
 from support.group_differential import compare_group, compare_group_preemption, create_groups, know_groups
 from support.real_scheduler import RealScheduler
 
-GROUPS = int(os.environ.get("AAML_DIFFERENTIAL_GROUPS", "40"))
-PREEMPTIONS = int(os.environ.get("AAML_DIFFERENTIAL_GROUP_PREEMPTIONS", "15"))
+GROUPS = int(os.environ.get("AAML_DIFFERENTIAL_GROUPS", "30"))
+PREEMPTIONS = int(os.environ.get("AAML_DIFFERENTIAL_GROUP_PREEMPTIONS", "8"))
 FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
 GROUPS_PER_EPISODE = 10
 _SHOWN = 10

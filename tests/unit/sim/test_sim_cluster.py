@@ -113,6 +113,22 @@ def test_a_gang_with_a_topology_is_in_one_rack_and_its_next_pod_goes_there_too()
     assert {cluster.state.placements[f"g{i}"].node_name[0] for i in range(2)} == racks
 
 
+@pytest.mark.parametrize("decisions", range(1, 7))
+def test_a_fork_in_the_middle_of_a_gangs_trials_ends_as_the_original_does(decisions):
+    """Three equal racks, two pods: six decisions, after each of which somebody may look ahead."""
+    nodes = [node(f"{rack}{i}", cpu=1000, labels={"rack": rack}) for rack in "abc" for i in range(2)]
+    gang = [pod(f"g{i}", group=PodGroup("g", 2, "rack")) for i in range(2)]
+    cluster = SimCluster(nodes, [*gang, pod("later", at=5.0)], invariants=True, ties=3)
+    for _ in range(decisions):
+        each = cluster.next_pod()
+        cluster.bind(each, int(cluster.feasible(each).argmax()))
+    twin = cluster.fork()
+    assert first_fit(twin) == first_fit(cluster)
+    ends = [{uid: each.node_name for uid, each in one.state.placements.items()} for one in (cluster, twin)]
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == 3
+
+
 def test_the_same_seed_draws_the_same_of_equal_racks():
     def rack(seed):
         nodes = [node(f"r{rack}", labels={"rack": f"r{rack}"}) for rack in range(8)]
