@@ -3,7 +3,9 @@
 As kube-scheduler 1.37 does it (podgrouppreemption.go): all less important pods of the cluster are imagined away, the
 group is tried once in what is left, and then they are put back one after another, the more important ones first, while
 all of the group's pods still fit where the try has put them. So the choice of the domain does not look at whom it costs
-its room. Whoever asks runs the try, by `aaml.scheduling.pod_groups`, because the policy chooses the nodes.
+its room. Hard spread constraints of the group's own pods are kept exactly, which kube-scheduler does not always do, as
+it knows the two emptiest domains only. Whoever asks runs the try, by `aaml.scheduling.pod_groups`, because the policy
+chooses the nodes.
 """
 
 from collections.abc import Sequence
