@@ -119,12 +119,20 @@ def _unasked(state: ClusterState, assignments: Sequence[Assignment]) -> frozense
     return frozenset(found)
 
 
+def _with_shared_volumes(pod: Pod) -> Pod:
+    """Return a pod as kube-scheduler filters it when it puts pods back: without VolumeRestrictions.
+
+    That too is skipped for a pod whose ReadWriteOncePod volumes nobody had in the try.
+    """
+    return replace(pod, volumes=replace(pod.volumes, exclusive=frozenset())) if pod.volumes.exclusive else pod
+
+
 def _all_fit(state: ClusterState, assignments: Sequence[Assignment], unasked: frozenset[str]) -> bool:
     """Whether all pods of a try still fit on their nodes, each with those before it assumed."""
     assumed = []
     try:
         for each in assignments:
-            verdict, node_index = feasible(state, each.pod), state.index[each.node_name]
+            verdict, node_index = feasible(state, _with_shared_volumes(each.pod)), state.index[each.node_name]
             if not verdict.mask[node_index]:
                 # No filter behind this one looks at other pods, so that the pod passes them as it did in the try.
                 by = verdict.diagnosis.plugin_by_node[node_index]
