@@ -53,8 +53,8 @@ def bound_bill(
     def row(policy: str, seed: int, bill: float, cost: float, ratio: float) -> dict[str, Any]:
         return {
             "task": task.name, "nodes": task.size(nodes, pods)[0], "policy": policy, "seed": seed,
-            **{name: math.nan for name in METRICS if name not in OF_JOBS}, "bill": bill, "cost": cost, "fluid_ratio": ratio,
-            **identity(task, pods),
+            **{name: math.nan for name in METRICS if name not in OF_JOBS},
+            "bill": bill, "cost": cost, "fluid_ratio": ratio, **identity(task, pods),
         }  # fmt: skip
 
     name, bills = task.name, [each for each in others if isinstance(each, BillTask | RecordedBillTask)]

@@ -4,7 +4,8 @@ A row of results has what the run was besides its task, size, policy and seed:
 
 ==============  =======================================================================================================
 pods            pods of an episode where a number was asked for, empty for the task's own
-task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours
+task_sha256     of the task's own file, of all files of a trace, or of a task that a program made; empty for ours. Of
+                training jobs it is also that of their record, and of how gangs are placed
 code_sha256     of the program that plays episodes and decides, by what it plays (`aaml.evaluation.program`)
 policy_sha256   of the policy: its file or model with the profile or name that is meant, and who provisions its nodes;
                 empty for ours by its own name, and for an object of a program. Of kube-scheduler it is also that of
@@ -32,7 +33,7 @@ import pandas as pd
 
 from aaml.errors import UserError
 from aaml.evaluation.policies import is_model, policy_file, split_nodes
-from aaml.evaluation.program import program_sha256, spreading_sha256
+from aaml.evaluation.program import gangs_sha256, program_sha256, spreading_sha256
 from aaml.evaluation.zoo import model_file
 from aaml.nodes.file import named_file
 from aaml.policies.kube_scores.siblings import owner_selector
@@ -40,7 +41,9 @@ from aaml.policies.registry import reward_terms
 from aaml.sim.bill import BillTask
 from aaml.sim.task import Task
 from aaml.sim.tasks import find_task
+from aaml.sim.training_jobs import TrainTask
 from aaml.telemetry.provenance import digest
+from aaml.workload.philly import record_file
 from aaml.workload.trace.windows import read_windows
 
 if TYPE_CHECKING:
@@ -144,6 +147,13 @@ def _text(value: Any) -> str:
 
 
 def _task_sha256(task: Task) -> str:
+    own = _own_sha256(task)
+    if not isinstance(task, TrainTask):
+        return own
+    return _sha256([_of(own.encode()), _digest(record_file()), _of(gangs_sha256().encode())])
+
+
+def _own_sha256(task: Task) -> str:
     path, colon, _ = task.name.rpartition(":")
     folder = getattr(task, "folder", None)
     if folder is not None:

@@ -36,6 +36,8 @@ from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
 from aaml.sim.metrics import METRICS
 from aaml.sim.tasks import find_task
+from aaml.sim.training_jobs import job_metrics
+from aaml.workload.gangs import JobShape, Racks
 
 _SHOWN = 12  # characters of the digest: enough to tell programs apart
 _DIGITS = 9  # of a metric, and none after the twelfth decimal: the last bits of a sum are the machine's own
@@ -67,6 +69,8 @@ _PLAYED = (
     ("bill-cluster-autoscaler", 5, 30, ("kube-scheduler-packing",)),
     ("bill-openb", 4, 40, ("fgd",)),
 )  # task, nodes, pods, policies; its pods may be fewer where a task says how many there are
+WITH_GANGS = ("first-fit", "kube-scheduler", "rack-packing")
+"""Policies that gangs are played with."""
 _MEASURED = ("latency_p50_ms", "latency_p99_ms")  # times of this machine
 NAMED_BY = tuple(name for name in METRICS if name not in _MEASURED)
 """The metrics that a program is named by: all but those that are measured."""
@@ -120,6 +124,26 @@ def spreading_sha256() -> str:
     found = []
     for name in ("kube-scheduler", "kube-scheduler-packing"):
         cluster = SimCluster(nodes, pods)
+        play(cluster, make_policy(name, PolicyOptions(seed=_SEED)))
+        found.append(f"{name} {_values(cluster.metrics())}")
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:_SHOWN]
+
+
+@cache
+def gangs_sha256() -> str:
+    """Return the name of how gangs are placed and their jobs judged, by playing an episode of them under each policy.
+
+    The program's name does not tell: its episodes have no gangs, and need no record.
+    """
+    shape = JobShape(nodes_per_rack=3, cpu_milli_per_gpu=1000)
+    pods = [
+        pod
+        for number in range(24)
+        for pod in shape.pods(f"j{number}", f"q{number % 3}", (1, 4, 16, 8, 2, 16)[number % 6], 3.0 * number, 30.0)
+    ]
+    found = []
+    for name in WITH_GANGS:
+        cluster = SimCluster(Racks((3,))(9), pods, further_metrics=job_metrics, ties=_SEED)
         play(cluster, make_policy(name, PolicyOptions(seed=_SEED)))
         found.append(f"{name} {_values(cluster.metrics())}")
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:_SHOWN]

@@ -22,7 +22,16 @@ from typing import Any, Generic, TypeVar
 from aaml.errors import bad_value
 from aaml.own_files import being_loaded, load_file
 from aaml.policies import lifetime_rules
-from aaml.policies.heuristics import FirstFit, PolicyOptions, RandomPolicy, RoundRobin, ScorePolicy, policies, scores
+from aaml.policies.heuristics import (
+    FirstFit,
+    PolicyOptions,
+    RandomPolicy,
+    RoundRobin,
+    ScorePolicy,
+    policies,
+    racks,
+    scores,
+)
 from aaml.policies.kube_scores.profile import names_profile, read_profile
 from aaml.scheduling.cycle import Reward
 from aaml.scheduling.ports import Policy
@@ -123,6 +132,7 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "gpu-packing": policies.gpu_packing,
         "gpu-clustering": policies.gpu_clustering,
         "fgd": policies.fgd,
+        "rack-packing": _scored("rack-packing", racks.rack_packing),
         "nilas": lifetime_rules.nilas,
         "lava": lifetime_rules.lava,
         "shortest-first": lifetime_rules.shortest_first,

@@ -57,8 +57,12 @@ def job_runs(cluster: SimCluster) -> list[JobRun]:
 
 def job_metrics(cluster: SimCluster) -> Mapping[str, float]:
     """Return the numbers of `aaml.sim.metrics.OF_JOBS` so far; 0 where no job is of a class."""
-    jobs, devices = job_runs(cluster), int(cluster.state.gpu_count.sum())
-    per_node = int(cluster.state.gpu_count.max(initial=0))
+    gpus = cluster.state.gpu_count
+    return metrics_of(job_runs(cluster), int(gpus.sum()), int(gpus.max(initial=0)))
+
+
+def metrics_of(jobs: Sequence[JobRun], devices: int, per_node: int) -> dict[str, float]:
+    """Return the numbers of `aaml.sim.metrics.OF_JOBS` of jobs on so many GPUs, of a node so many."""
     found = dict.fromkeys(OF_JOBS, 0.0)
     found["queue_fairness"] = 1.0
     if not jobs:

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from aaml.cluster.objects import GpuRequest, Pod
+from aaml.cluster.filters import feasible
+from aaml.cluster.objects import RACK_LABEL, GpuRequest, Node, Pod
+from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
 from aaml.policies.heuristics import PolicyOptions, ScorePolicy, scores
@@ -217,3 +219,28 @@ def test_own_policies_by_name_and_by_file(tmp_path):
         make_policy("fastest")
     with pytest.raises(ValueError, match="built in"):
         register_policy("random")(last)
+
+
+def test_rack_packing_fills_nodes_then_racks_that_no_gang_can_use():
+    """Racks A, A, B, B, C, C of 8 GPUs. Pods of 4 on A1 and B1, of 8 on B2: the others are empty.
+
+    4 GPUs go to B1: it has 4 free as A1 has, but no empty node beside it. 8 go to A2: its rack has one empty node, C
+    two. With A1 given 2 more, 2 GPUs go there: two free is less than four.
+    """
+    state = ClusterState(
+        Node(f"{rack}{number}", {"cpu": 8000, "memory": 8 << 30, "pods": 10}, {RACK_LABEL: rack}, gpu_count=8)
+        for rack in "ABC"
+        for number in (1, 2)
+    )
+    for number, (gpus, node) in enumerate([(4, "A1"), (4, "B1"), (8, "B2")]):
+        state.assume(Pod(f"p{number}", gpu=GpuRequest(gpus, 1000)), node)
+
+    def chosen(gpus: int) -> str:
+        pod = Pod("q", gpu=GpuRequest(gpus, 1000))
+        return state.names[
+            make_policy("rack-packing").act(make.context(state, pod, feasible(state, pod).mask)).node_index
+        ]
+
+    assert [chosen(4), chosen(8)] == ["B1", "A2"]
+    state.assume(Pod("more", gpu=GpuRequest(2, 1000)), "A1")
+    assert chosen(2) == "A1"

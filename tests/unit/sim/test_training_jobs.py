@@ -8,7 +8,10 @@ import pytest
 from aaml.cluster.objects import RACK_LABEL, GpuRequest, Pod, PodGroup
 from aaml.episodes.plan import Plan
 from aaml.errors import UserError
+from aaml.evaluation.identity import identity
+from aaml.evaluation.program import gangs_sha256
 from aaml.policies.registry import make_policy
+from aaml.scheduling import pod_groups
 from aaml.scheduling.play import play
 from aaml.sim import cluster as simulator
 from aaml.sim.cluster import SimCluster
@@ -182,3 +185,17 @@ def test_a_gang_that_would_fail_again_is_not_tried_and_starts_when_it_would_have
     assert played()[0] == waits
     assert max(waits.values()) > HOUR_S
     assert decisions < played()[1] / 2
+
+
+def test_the_identity_of_its_results_is_that_of_the_record_and_of_how_gangs_are_placed(tmp_path, monkeypatch) -> None:
+    before = identity(TASK)["task_sha256"]
+    assert before == identity(TASK, policy="rack-packing")["task_sha256"] != ""
+    monkeypatch.setattr(pod_groups, "placement_scores", lambda full, _counts: [-each for each in full])
+    gangs_sha256.cache_clear()
+    assert identity(TASK)["task_sha256"] != before
+    monkeypatch.undo()
+    gangs_sha256.cache_clear()
+    assert identity(TASK)["task_sha256"] == before
+    (tmp_path / "philly.csv").write_text("another\n")
+    monkeypatch.setenv("AAML_PHILLY", str(tmp_path))
+    assert identity(TASK)["task_sha256"] != before
