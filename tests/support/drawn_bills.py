@@ -18,7 +18,7 @@ from aaml.cluster.objects import (
     Taint,
     Toleration,
 )
-from aaml.cluster.quantity import CPU, MEMORY
+from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY
 from aaml.nodes.budgets import PodBudget
 from aaml.nodes.catalogue import Catalogue, InstanceType, Offering
 from aaml.nodes.catalogue_file import openb_catalogue, shipped_catalogue
@@ -33,6 +33,7 @@ from aaml.nodes.settings import (
     Prices,
 )
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeSchedulerConfig
+from aaml.policies.kube_scores.config import GPU_MILLI
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import ObservationSpec
 from aaml.scheduling.queue_sort import QueueSort
@@ -171,9 +172,14 @@ def drawn_scores(rng: np.random.Generator, *keys: str) -> KubeSchedulerConfig:
     strategy = chance.one("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
     over = tuple((int(rng.integers(1, 7)), chance.one(*keys)) for _ in range(int(rng.integers(4))))
     spreading = {"default_spreading": over, "system_spreading": chance.is_so()}
+    others = tuple(
+        (name, int(rng.integers(1, 4)))
+        for name in (GPU_MILLI, "nvidia.com/gpu", EPHEMERAL_STORAGE)
+        if chance.is_so(0.3)
+    )
     return KubeSchedulerConfig(
         chance.one(DEFAULT_WEIGHTS, own, {"PodTopologySpread": 1}), strategy,
-        ((CPU, int(rng.integers(1, 4))), (MEMORY, 1)), ties="fixed",
+        ((CPU, int(rng.integers(1, 4))), (MEMORY, 1), *others), ties="fixed",
         shape=chance.one(((0, 0), (100, 10)), ((0, 0), (30, 10), (100, 0))),
         **chance.told(0.3, percentage_of_nodes_to_score=(10, 40, 100), backoff_s=((1, 1), (1, 20), (5, 5))),
         **(spreading if chance.is_so() else {}),

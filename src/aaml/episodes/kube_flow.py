@@ -18,10 +18,10 @@ from aaml.episodes.plan import Plan
 from aaml.episodes.ports import Beginning
 from aaml.episodes.refusals import check_kube_scheduler, check_zones
 from aaml.episodes.spreading import PLUGIN, Siblings, domains_of, spreading_of
-from aaml.episodes.whole import LEAST, MOST, RATIO, KubeScorer, SpreadingKubeScorer
+from aaml.episodes.whole import GPU_COLUMN, LEAST, MOST, RATIO, KubeScorer, SpreadingKubeScorer
 from aaml.errors import UserError
-from aaml.policies.kube_scores.config import MAX_SCORE, KubeSchedulerConfig
-from aaml.policies.kube_scores.resources import by_shape
+from aaml.policies.kube_scores.config import GPU_MILLI, MAX_SCORE, KubeSchedulerConfig
+from aaml.policies.kube_scores.resources import NATIVE, by_shape
 from aaml.policies.kube_scores.sampling import nodes_to_find, zone_order
 from aaml.policies.kube_scores.siblings import owner_selector
 
@@ -80,8 +80,9 @@ class KubeFlow:
                 "compiled episodes of kube-scheduler balance CPU and memory, take no heap for ties, and where nodes "
                 "are bought spread over hosts and zones"
             )
-        known = [(self._columns[name], weight) for name, weight in config.resources if name in self._columns]
-        resources = np.array(known, dtype=np.int64).reshape(-1, 2)
+        columns = {**self._columns, GPU_MILLI: GPU_COLUMN}
+        known = [(columns[name], weight, name in NATIVE) for name, weight in config.resources if name in columns]
+        resources = np.array(known, dtype=np.int64).reshape(-1, 3)
         per_cent = np.arange(MAX_SCORE + 1)
         line = by_shape(config.shape)(per_cent, np.full_like(per_cent, MAX_SCORE))
         fit, balance = (config.weights.get(name, 0) for name in ("NodeResourcesFit", "NodeResourcesBalancedAllocation"))

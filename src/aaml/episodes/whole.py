@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.kernels import by_class, inlined, without_refcount
 from aaml.cluster.state import CPU_COLUMN, MEMORY_COLUMN, PODS_COLUMN
 from aaml.episodes.lockstep import begin, bind, expected_s, next_decision, remain, show
@@ -31,13 +32,14 @@ from aaml.nodes.rows import SHAPE_REQUEST, Number
 from aaml.policies.formulas.expression import FIRST_COST, FIRST_PAIR, FIRST_POD
 from aaml.policies.formulas.program import best_of, run_program
 from aaml.policies.fragmentation import FragmentTables
-from aaml.policies.gpu.arrays import SHAPE_COUNT
+from aaml.policies.gpu.arrays import SHAPE_COUNT, SHAPE_MILLI
 from aaml.policies.heuristics.linear import cost_score, gpu_score, life_score, plain_score, weigh_into
 from aaml.policies.kube_scores.config import MAX_SCORE
 from aaml.scheduling.lifetimes import LifetimeTable
 from aaml.scheduling.observation import NODE_FEATURES, mean_size
 
 LEAST, MOST, RATIO = range(3)  # strategies of NodeResourcesFit
+GPU_COLUMN = -1  # in place of a resource's: thousandths of GPUs
 _HALF = MAX_SCORE // 2
 
 
@@ -73,6 +75,9 @@ class FormulaScorer(NamedTuple):
 
 class KubeScorer(NamedTuple):
     """A `KubeScheduler`, but for its draws among equals. Working memory are `start`, `totals` and `found` [N].
+
+    `resources` int64 [R, 3]: the column of each resource that counts, `GPU_COLUMN` for thousandths of GPUs, its weight,
+    and whether it counts for pods that request none.
 
     `wanted` int64 [N + 1]: of how many feasible nodes the search is content, by how many nodes there are. `random`: the
     state of the draws, which begin with `seed`.
@@ -290,11 +295,17 @@ def _fit(nodes: Nodes, row: int, shape: IntArray, strategy: int, resources: IntA
     """Return NodeResourcesFit's score of a node: `kube_scores.resources.fit`."""
     total, weights = np.int64(0), np.int64(0)
     for k in range(resources.shape[0]):
-        column, weight = resources[k, 0], resources[k, 1]
-        amount, there = shape[SHAPE_REQUEST + column], nodes.allocatable[row, column]
-        if there == 0 or (amount == 0 and column > MEMORY_COLUMN):
+        column, weight, native = resources[k, 0], resources[k, 1], resources[k, 2]
+        if column == GPU_COLUMN:
+            amount, there = shape[SHAPE_COUNT] * shape[SHAPE_MILLI], nodes.gpu_count[row] * DEVICE_MILLI
+            used = there + amount
+            for g in range(nodes.gpu_free.shape[1]):
+                used -= nodes.gpu_free[row, g]
+        else:
+            amount, there = shape[SHAPE_REQUEST + column], nodes.allocatable[row, column]
+            used = nodes.requested[row, column] + amount
+        if there == 0 or (amount == 0 and not native):
             continue
-        used = nodes.requested[row, column] + amount
         if strategy == RATIO:
             score = line[MAX_SCORE] if used > there else line[used * MAX_SCORE // there]
             if score == 0:

@@ -174,7 +174,10 @@ def _is_known(task: Task) -> bool:
 
 def _offered(bill: Task | None) -> list[bytes]:
     """Return a digest of who provisions nodes, from what: a task's file may have read it from others."""
-    return [_of(_ADDRESS.sub("", repr(_plain(bill))).encode())] if isinstance(bill, BillTask) else []
+    if not isinstance(bill, BillTask):
+        return []
+    told = replace(_plain(bill), name=bill.name.rpartition("/")[2])  # wherever its file is
+    return [_of(_ADDRESS.sub("", repr(told)).encode())]
 
 
 def _name_of(task: Task) -> str:

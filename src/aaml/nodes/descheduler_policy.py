@@ -21,6 +21,7 @@ _LIMITS = {
     "maxNoOfPodsToEvictTotal": "max_no_of_pods_to_evict_total",
 }
 _ARGS = {"thresholds": "thresholds", "numberOfNodes": "number_of_nodes", "evictionModes": "eviction_modes"}
+_RESOURCES = ("cpu", "memory", "pods")
 _EVICTOR_ARGS = {"noEvictionPolicy": "no_eviction_policy"}
 _log = logging.getLogger(__name__)
 
@@ -67,12 +68,24 @@ def read_descheduler_policy(content: Mapping[str, Any], source: str) -> HighNode
         settings |= {known[key]: value for key, value in given.items() if key in known and value not in ("", None)}
         left_out += [f"{where}{key}" for key in sorted(given.keys() - known)]
     left_out += sorted({*plugins, *_enabled(chosen)} - {_PLUGIN, _EVICTOR})
+    if "thresholds" in settings:
+        _check_thresholds(settings["thresholds"], f"{source}: thresholds")
     if left_out:
         _log.warning("%s: not modelled here: %s", source, ", ".join(left_out))
     try:
         return changed(HighNodeUtilizationSettings(), settings)
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
+
+
+def _check_thresholds(thresholds: object, where: str) -> None:
+    if not isinstance(thresholds, Mapping) or not thresholds:
+        raise bad_value(where, thresholds, f"percentages by resource: {', '.join(_RESOURCES)}")
+    for name, value in thresholds.items():
+        if name not in _RESOURCES:
+            raise bad_value(where, name, f"one of {', '.join(_RESOURCES)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+            raise bad_value(f"{where}.{name}", value, "a percentage from 0 to 100")
 
 
 def _configures(profile: _Profile) -> bool:

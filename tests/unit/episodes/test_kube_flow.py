@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aaml.cluster.objects import HOSTNAME_LABEL, ZONE_LABEL, Node, Pod, Taint
-from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from aaml.episodes.kube_flow import KubeFlow
 from aaml.errors import UserError
 from aaml.nodes.catalogue import Catalogue, Offering
@@ -14,6 +14,7 @@ from aaml.nodes.catalogue_file import shipped_catalogue
 from aaml.nodes.node_policy import NodePolicy
 from aaml.nodes.settings import HighNodeUtilizationSettings, KarpenterSettings
 from aaml.policies.kube_scores import DEFAULT_WEIGHTS, KubeScheduler, KubeSchedulerConfig
+from aaml.policies.kube_scores.config import GPU_MILLI, PACKING
 from aaml.scheduling.play import play
 from aaml.sim.bill import BILL_TASKS, Descheduled
 from aaml.sim.cluster import SimCluster
@@ -29,6 +30,7 @@ CONFIGS = {
         shape=((0, 0), (30, 10), (60, 3), (100, 0)), ties="fixed",
     ),
     "hasty": KubeSchedulerConfig(ties="fixed", backoff_s=(1, 2)),
+    "gpus": replace(PACKING, ties="fixed", resources=(*PACKING.resources, (EPHEMERAL_STORAGE, 2))),
 }  # fmt: skip
 
 
@@ -58,6 +60,15 @@ def test_where_nodes_are_bought_metrics_are_those_of_the_simulator_to_the_bit(po
     cluster = task.build(2, 4)
     play(cluster, KubeScheduler(np.random.default_rng(0), config))
     assert KubeFlow.of(task.build(2, 4)).play(config) == pytest.approx(cluster.metrics(), rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("resource", [GPU_MILLI, "nvidia.com/gpu", EPHEMERAL_STORAGE])
+def test_so_they_are_where_nodes_with_gpus_are_bought_and_these_count(resource):
+    config = replace(PACKING, ties="fixed", resources=((CPU, 1), (MEMORY, 1), (resource, 3)))
+    cluster = BILL_TASKS["bill-openb"].build(5, 6, pods=120)
+    play(cluster, KubeScheduler(np.random.default_rng(0), config))
+    played = KubeFlow.of(BILL_TASKS["bill-openb"].build(5, 6, pods=120)).play(config)
+    assert played == pytest.approx(cluster.metrics(), rel=1e-12, nan_ok=True)
 
 
 def test_nodes_of_several_zones_are_refused():

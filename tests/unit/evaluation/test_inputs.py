@@ -247,9 +247,11 @@ def test_a_bill_is_another_with_another_catalogue_that_its_file_reads(files: Pat
         "mine = replace(ALL_TASKS['bill'], autoscaler=KarpenterSettings(consolidate_after_s=after))\n"
     )
     before = inputs([find_task("priced.py:mine")])
+    for folder in ("moved", "copy"):
+        (files / folder).mkdir()
+        (files / folder / "priced.py").write_bytes((files / "priced.py").read_bytes())
+    assert inputs([find_task("moved/priced.py:mine")]) == before
     (files / "price.txt").write_text("2.0")
-    (files / "copy").mkdir()
-    (files / "copy" / "priced.py").write_bytes((files / "priced.py").read_bytes())
     assert inputs([find_task("copy/priced.py:mine")]) != before
 
 

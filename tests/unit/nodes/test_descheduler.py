@@ -282,13 +282,18 @@ def test_the_file_of_a_descheduler_is_read(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("cpu: 50", "cpu: 120"), "thresholds"),
-        (("cpu: 50", "nvidia.com/gpu: 50"), "thresholds"),
+        (("cpu: 50", "cpu: 120"), "thresholds.cpu: '?120'? is not accepted; expected a percentage from 0 to 100"),
+        (("cpu: 50", "cpu: '50'"), "thresholds.cpu: '50' is not accepted; expected a percentage from 0 to 100"),
+        (
+            ("cpu: 50", "nvidia.com/gpu: 50"),
+            "thresholds: 'nvidia.com/gpu' is not accepted; expected one of cpu, memory, pods",
+        ),
         (("numberOfNodes: 2", "numberOfNodes: some"), "number_of_nodes"),
         (("name: HighNodeUtilization", "name: LowNodeUtilization"), "HighNodeUtilization"),
         (("descheduler/v1alpha2", "descheduler/v1alpha1"), "v1alpha2"),
         (("profiles:", "others:"), "HighNodeUtilization"),
         (("thresholds: {cpu: 50, memory: 40}", "thresholds: {}"), "thresholds"),
+        (("thresholds: {cpu: 50, memory: 40}", "thresholds: [20]"), "percentages by resource: cpu, memory, pods"),
     ],
 )
 def test_what_is_no_descheduler_policy_is_a_line(tmp_path, change, said):

@@ -206,3 +206,12 @@ def test_a_configuration_is_a_policy_wherever_policies_are_named(tmp_path):
     rows = results.frame()
     assert set(rows[rows["policy"] == "packing"]["policy_sha256"]) != {""}  # the file is part of a result
     assert (Who.of(PolicyEntry(spec)).kind, Who.of(PolicyEntry(spec, "packing")).name) == ("own", "packing")
+
+
+@pytest.mark.parametrize("profiles", ["profiles: []", "profiles: null", ""])
+def test_a_file_without_profiles_is_that_of_the_default_one(tmp_path, profiles):
+    """kube-scheduler takes it so."""
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{profiles}\n")
+    (profile,) = document(KubeSchedulerConfig(), f"kube-scheduler:{path}")["profiles"]
+    assert profile["schedulerName"] == "default-scheduler"

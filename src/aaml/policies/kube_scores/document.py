@@ -29,7 +29,7 @@ def document(config: KubeSchedulerConfig, base: str = "") -> dict[str, Any]:
     """
     content: dict[str, Any]
     content = without_nulls(load_document(profile_file(base))) if base else {"apiVersion": API_VERSION, "kind": KIND}
-    profiles = content.setdefault("profiles", [{"schedulerName": DEFAULT_PROFILE}])
+    profiles = content["profiles"] = content.get("profiles") or [{"schedulerName": DEFAULT_PROFILE}]
     if config.backoff_s or content.keys() & {"podInitialBackoffSeconds", "podMaxBackoffSeconds"}:
         content["podInitialBackoffSeconds"], content["podMaxBackoffSeconds"] = config.backoff_s or BACKOFF_S
     name = read_profile(base).scheduler_name if base else DEFAULT_PROFILE

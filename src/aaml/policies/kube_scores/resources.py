@@ -16,7 +16,8 @@ from aaml.cluster.quantity import CPU, EPHEMERAL_STORAGE, MEMORY
 from aaml.cluster.state import ClusterState
 from aaml.policies.kube_scores.config import GPU_MILLI, MAX_SCORE, KubeSchedulerConfig
 
-_NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+NATIVE = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
+"""Resources that count for pods that request none of them, too."""
 
 
 def _column(state: ClusterState, name: str, *, nonzero: bool) -> tuple[IntArray, IntArray]:
@@ -92,7 +93,7 @@ def fit(index: FilterIndex, pod: Pod, config: KubeSchedulerConfig) -> IntArray:
     weights = np.zeros(len(state), dtype=np.int64)
     for name, weight in config.resources:
         amount = _pod_amount(state, pod, name)
-        if not amount and name not in _NATIVE:
+        if not amount and name not in NATIVE:
             continue
         allocatable, requested = _column(state, name, nonzero=True)
         each = score(requested + amount, allocatable)
@@ -140,7 +141,7 @@ def balanced(index: FilterIndex, pod: Pod, config: KubeSchedulerConfig) -> IntAr
     It is None for pods that request nothing.
     """
     state = index.state
-    names = [name for name in config.balanced_resources if pod.request(name) or name in _NATIVE]
+    names = [name for name in config.balanced_resources if pod.request(name) or name in NATIVE]
     amounts = [pod.request(name) for name in names]
     if not any(amounts):
         return None
