@@ -5,7 +5,7 @@
 
 Pods ask for GPUs alone, so that kube-scheduler takes one of the racks with room at random; or also for CPU and memory
 in proportion, so that it takes the fullest one ("best-fit rack"). The last row is no scheduler: all GPUs are one pool,
-and of the jobs that fit the one with the least GPU time goes first. Rows go to jobs.csv, one an episode.
+and of the jobs that fit the one with the least GPU time goes first. Rows go to results.csv, one an episode.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TASK = TRAIN_TASKS["train-philly"]
 GPUS = ((GPU_MILLI, 1),)
 PACKING = {name: weight for name, weight in DEFAULT_WEIGHTS.items() if name != "NodeResourcesBalancedAllocation"}
 SHOWN = ("job_wait_mean_s", "gang_job_wait_mean_s", "gang_job_wait_p99_s", "job_slowdown", "gpus_busy", "gpus_stranded")
-HEADER = ("load", "sizes", "arrivals", "part", "policy", "seed", *OF_JOBS)
+HEADER = ("task", "nodes", "policy", "seed", "sizes", "arrivals", "part", *OF_JOBS)
 
 
 def named(name: str) -> Callable[[int], Policy]:
@@ -64,7 +64,6 @@ CASES: dict[str, tuple[Callable[[int], Policy], bool]] = {
     "rack-packing, best-fit rack": (named("rack-packing"), True),
 }
 POOL = "no fragmentation (one pool)"
-REFERENCE = "LeastAllocated on GPUs (spread)"
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ def played(job: Job) -> dict[str, Any]:
     found = metrics_of(pooled(jobs, devices) if job.case == POOL else jobs, devices, int(cluster.state.gpu_count.max()))
     draw = job.draw
     return {
-        "load": draw.load, "sizes": draw.sizes, "arrivals": draw.arrivals, "part": draw.part, "policy": job.case,
-        "seed": job.seed, **found,
+        "task": TASK.at_load(draw.load).name, "nodes": TASK.nodes, "policy": job.case, "seed": job.seed,
+        "sizes": draw.sizes, "arrivals": draw.arrivals, "part": draw.part, **found,
     }  # fmt: skip
 
 
@@ -125,6 +124,7 @@ def main() -> None:
     parser.add_argument("--arrivals", choices=["poisson", "record"], default="poisson")
     parser.add_argument("--part", choices=["holdout", "training", "whole"], default="holdout")
     parser.add_argument("--seeds", default="1000..1023")
+    parser.add_argument("--reference", choices=list(CASES), default="kube-scheduler")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
@@ -132,16 +132,16 @@ def main() -> None:
     draws = [TrainingJobs(load, args.sizes, args.arrivals, args.part) for load in args.load]
     jobs = [(Job(draw, case, seed),) for draw in draws for case in cases for seed in seeds]
     args.out.mkdir(parents=True, exist_ok=True)
-    writer, rows = RowWriter(args.out / "jobs.csv", HEADER), []
+    writer, rows = RowWriter(args.out / "results.csv", HEADER), []
     with open_pool(args.workers) as pool, progress_bar("episodes", len(jobs), "episode") as bar:
         for _, row in pool.run(played, jobs):
             rows.append(row)
             writer.add(row)
             bar.update()
-    print(f"| load | policy | against {REFERENCE} | {' | '.join(SHOWN)} |\n|{' --- |' * (3 + len(SHOWN))}")
+    print(f"| load | policy | against {args.reference} | {' | '.join(SHOWN)} |\n|{' --- |' * (3 + len(SHOWN))}")
     for draw in draws:
-        of = {(row["policy"], row["seed"]): row for row in rows if row["load"] == draw.load}
-        reference = [of[REFERENCE, seed]["job_wait_mean_s"] for seed in seeds]
+        of = {(row["policy"], row["seed"]): row for row in rows if row["task"] == TASK.at_load(draw.load).name}
+        reference = [of[args.reference, seed]["job_wait_mean_s"] for seed in seeds]
         for case in cases:
             own = [of[case, seed] for seed in seeds]
             difference = np.array([row["job_wait_mean_s"] for row in own]) - reference

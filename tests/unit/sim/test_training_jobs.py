@@ -1,5 +1,6 @@
 """Streams of training jobs: who is drawn, what is kept back, and how jobs are judged, worked out by hand."""
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,3 +200,14 @@ def test_the_identity_of_its_results_is_that_of_the_record_and_of_how_gangs_are_
     (tmp_path / "philly.csv").write_text("another\n")
     monkeypatch.setenv("AAML_PHILLY", str(tmp_path))
     assert identity(TASK)["task_sha256"] != before
+
+
+def test_with_one_pool_a_job_waits_for_its_number_of_gpus_alone_the_one_of_the_least_gpu_time_first() -> None:
+    """Of 8 GPUs A holds 6 until 100. B (4 for 50 s) comes before C (4 for 10 s) and D (2 for 500 s, which fits).
+
+    At 100 six are free again: C goes first, then B would need 4 of 2 and waits for C's end at 110.
+    """
+    come = [("A", 6, 0.0, 100.0), ("B", 4, 10.0, 50.0), ("C", 4, 20.0, 10.0), ("D", 2, 30.0, 500.0)]
+    jobs = [JobRun(name, gpus, 1, at_s, 0.0, False, runs_s) for name, gpus, at_s, runs_s in come]
+    pooled = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/bench_train_philly.py"))["pooled"]
+    assert [(job.queue, job.wait_s) for job in pooled(jobs, 8)] == [("A", 0.0), ("B", 100.0), ("C", 80.0), ("D", 0.0)]

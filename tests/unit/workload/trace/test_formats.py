@@ -13,6 +13,7 @@ from aaml.cluster.objects import RACK_LABEL, GpuRequest, PodGroup
 from aaml.cluster.quantity import CPU, MEMORY
 from aaml.errors import UserError
 from aaml.workload.fetch import fetch_files
+from aaml.workload.philly import read_jobs, record_file
 from aaml.workload.trace.formats.common import Options, events_of
 from aaml.workload.trace.formats.known import FORMATS, convert, detect
 from aaml.workload.trace.store import TraceWriter
@@ -233,6 +234,18 @@ def test_a_mistake_in_phillys_record_is_told_with_its_line(tmp_path, capsys, row
     assert command("trace", ["convert", str(path), f"--out={tmp_path / 'out'}"]) == 2
     assert told in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_phillys_record_is_fetched_and_held_to_its_checksum(tmp_path, capsys):
+    out = tmp_path / "philly"
+    assert command("trace", ["fetch", "philly", f"--from={record_file().parent}", f"--out={out}"]) == 0
+    assert len(read_jobs(out / "philly.csv")) == 82_247
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    (origin / "philly.csv").write_text(PHILLY)
+    assert command("trace", ["fetch", "philly", f"--from={origin}", f"--out={tmp_path / 'other'}"]) == 2
+    assert re.search(r"philly.csv cannot be had .*SHA-256 is \w+, not ebffb3dd", capsys.readouterr().err)
+    assert not (tmp_path / "other" / "philly.csv").exists()
 
 
 def test_azures_packing_trace_is_shares_of_one_kind_of_machine_and_days(tmp_path):
