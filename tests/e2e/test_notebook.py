@@ -7,7 +7,10 @@ from support.notebook import NOTEBOOKS, execute, execute_alone, printed
 
 
 def test_the_notebook_runs_on_a_real_cluster(kwok, namespace, tmp_path):
-    printed = execute(tmp_path, {"AAML_CLUSTER": "kube", "KUBECONFIG": str(kwok.kubeconfig), "AAML_POD_LOAD": "0.05"})
+    printed = execute(
+        tmp_path,
+        {"AAML_CLUSTER": "kube", "KUBECONFIG": str(kwok.kubeconfig), "AAML_POD_LOAD": "0.05", "OMP_NUM_THREADS": "1"},
+    )
     assert "no pod pending" in printed
     runs = sorted(path.name.split("_")[0] for path in (tmp_path / "tlogs").iterdir())
     assert runs == ["acdqn", "acgnn", "dqn", "dqn", "dqn", "gnn"]

@@ -204,6 +204,7 @@ def test_a_scheduler_whose_state_is_wrong_says_so_and_ends(monkeypatch):
         monkeypatch.setattr(KubeCluster, name, lambda *_: None)
     check_states()
     cluster = KubeCluster.__new__(KubeCluster)
+    cluster._attempt = None
     cluster._state = make.cluster([make.node("n")], n=[make.pod("p")])
     cluster.next_pod(0.0)
     cluster.close()

@@ -213,6 +213,8 @@ class _Reader:
             self._daemons.append(_named(strict.read_strictly(document, strict.DaemonSet, where), where))
             self._pod(_templated(self._daemons[-1], kind, "daemon"))  # on no node it would not be looked at
         elif kind not in (_PRIORITIES, _GROUPS):
+            if not isinstance(document.get("apiVersion"), str):
+                raise bad_value("apiVersion", document.get("apiVersion"), f"that of a {kind}, such as v1")
             result.passed_over[kind] += 1
 
     def _take_job(self, job: strict.Job) -> None:
