@@ -19,7 +19,6 @@ GROUPS = int(os.environ.get("AAML_DIFFERENTIAL_GROUPS", "30"))
 PREEMPTIONS = int(os.environ.get("AAML_DIFFERENTIAL_GROUP_PREEMPTIONS", "8"))
 FIRST_SEED = int(os.environ.get("AAML_DIFFERENTIAL_SEED", "1"))
 GROUPS_PER_EPISODE = 10
-_SHOWN = 10
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +29,6 @@ def bench(tmp_path_factory):
     directory = tmp_path_factory.mktemp("scheduler")
     with RealScheduler(f"groups-{os.getpid()}", directory, extender=False, gates="gangs") as real:
         yield Bench(real)
-
-
-def report(what, tally, capsys):
-    with capsys.disabled():
-        print(f"\n{what}: {len(tally.mismatches)} mismatches in {sum(tally.counts.values())} comparisons")
-        for kind, count in tally.counts.items():
-            print(f"  {count:6} {kind}")
-    assert not tally.mismatches, "\n".join(tally.mismatches[:_SHOWN])
 
 
 @pytest.mark.timeout(120 + 2 * GROUPS)
@@ -53,7 +44,7 @@ def test_groups_go_where_kube_scheduler_puts_them(bench, capsys):
             group, pods = cases.group(f"{cases.prefix}-g{number}", demanding)
             verdict = compare_group(bench, state, group, pods, tally, seed)
             kinds.add(verdict.scheduled)
-    report("pod groups", tally, capsys)
+    tally.report("pod groups", capsys)
     assert tally.counts["groups"] >= GROUPS
     assert kinds == {True, False}  # the draw must leave choices
 
@@ -76,5 +67,5 @@ def test_a_group_preempts_whom_kube_scheduler_preempts_for_it(bench, capsys):
             group, pods = cases.group(name, cases.rng.choice([0.0, 0.05]), priorityClassName=priority, **policy)
             compare_group_preemption(bench, state, group, pods, budgets, tally, seed)
         seed += 1
-    report("preemption by pod groups", tally, capsys)
+    tally.report("preemption by pod groups", capsys)
     assert tally.counts["victims of groups that leave as a whole"] > 0

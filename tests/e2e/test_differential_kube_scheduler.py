@@ -29,7 +29,6 @@ RELEASE_EPISODES = 8
 PODS_PER_EPISODE = 25
 STRANGE_PODS = 60
 VOLUME_PODS = 10
-_SHOWN = 10
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +44,6 @@ def bench(tmp_path_factory):
 def volumes(bench):
     with Provisioner(bench.api, DRIVER, TRACKED, BARRIER_DRIVER, binds=True):
         yield VolumeBench(bench)
-
-
-def report(what, tally, capsys):
-    with capsys.disabled():
-        print(f"\n{what}: {len(tally.mismatches)} mismatches in {sum(tally.counts.values())} comparisons")
-        for kind, count in tally.counts.items():
-            print(f"  {count:6} {kind}")
-    assert not tally.mismatches, "\n".join(tally.mismatches[:_SHOWN])
 
 
 @pytest.mark.timeout(60 + 10 * EPISODES)
@@ -85,7 +76,7 @@ def decide(bench, episodes, what, capsys, *, newest=True):
         for _ in range(PODS_PER_EPISODE):
             pod = cases.pod(demanding=demanding)
             compare_decision(bench, state, pod if newest else without_rules(pod), tally, seed)
-    report(what, tally, capsys)
+    tally.report(what, capsys)
     assert tally.counts["feasible nodes"] == episodes * PODS_PER_EPISODE
     assert tally.counts["total score"] > episodes  # the draw must leave choices, or nothing was scored
 
@@ -101,7 +92,7 @@ def test_strange_nodes_and_pods_are_judged_as_by_kube_scheduler(bench, capsys):
         for _ in range(STRANGE_PODS):
             compare_decision(bench, state, cases.pod(demanding=0.1), tally, seed, huge=cases.huge)
         objects += len(nodes) + len(placed) + STRANGE_PODS
-    report(f"{objects} strange nodes and pods", tally, capsys)
+    tally.report(f"{objects} strange nodes and pods", capsys)
     assert tally.counts["total score"] > STRANGE_EPISODES
 
 
@@ -114,7 +105,7 @@ def test_claims_get_the_volumes_that_kube_scheduler_gives_them(volumes, capsys):
         volumes.reset(cases)
         for _ in range(VOLUME_PODS):
             compare_volumes(volumes, cases.pod(), tally, seed)
-    report("claims and volumes", tally, capsys)
+    tally.report("claims and volumes", capsys)
     assert tally.counts["feasible nodes"] == VOLUME_EPISODES * VOLUME_PODS
     assert tally.counts["volumes of the claims"] >= VOLUME_EPISODES  # the draw must leave choices
     assert tally.counts["message"] >= VOLUME_EPISODES
@@ -133,6 +124,6 @@ def test_preemption_is_that_of_kube_scheduler(bench, capsys):
         for _ in range(PODS_PER_EPISODE):
             nominated = cases.nomination(nodes, leaving=leaving)
             compare_preemption(bench, state, cases.important(leaving=leaving), budgets, tally, seed, nominated)
-    report("preemption", tally, capsys)
+    tally.report("preemption", capsys)
     assert tally.counts["victims"] > episodes
     assert tally.counts["stays nominated"] > 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from aaml.cluster.filters import Feasibility, feasible
 from aaml.cluster.objects import DisruptionBudget, Pod
@@ -34,6 +35,7 @@ from support.scheduling_cases import (
 from support.strange_cases import RUNTIME_CLASSES
 
 _PATIENCE_S = 10.0
+_SHOWN = 10  # mismatches
 _GAVE_UP_SCORING = 'running PreScore plugin "NodeAffinity"'  # a preferred term whose bound of Gt or Lt is no integer
 _OF_DRA, _LOST_DRA = "no new claims to deallocate, ", " not found"
 
@@ -52,6 +54,14 @@ class Tally:
 
     def count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
+
+    def report(self, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+        """Print how many comparisons were made, and fail where there was a mismatch."""
+        with capsys.disabled():
+            print(f"\n{what}: {len(self.mismatches)} mismatches in {sum(self.counts.values())} comparisons")
+            for kind, count in self.counts.items():
+                print(f"  {count:6} {kind}")
+        assert not self.mismatches, "\n".join(self.mismatches[:_SHOWN])
 
 
 class Storage:

@@ -50,3 +50,13 @@ def context(state: ClusterState, pod: Pod, mask: Sequence[int] | None = None, **
     """Return the decision of where `pod` goes; `mask` says which nodes are feasible, all of them by default."""
     feasible = np.ones(len(state), dtype=bool) if mask is None else np.array(mask, dtype=bool)
     return Context(state, pod, feasible, **fields)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now

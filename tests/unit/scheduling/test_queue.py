@@ -24,21 +24,14 @@ from aaml.cluster.state import ClusterState
 from aaml.scheduling.lifetimes import KnownLifetimes
 from aaml.scheduling.queue import SchedulingQueue
 from aaml.scheduling.queue_sort import QueueSort
+from support import make
 
 FIT = frozenset({"NodeResourcesFit"})
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return make.Clock()
 
 
 @pytest.fixture
@@ -338,7 +331,7 @@ def test_a_new_toleration_brings_back_a_pod_that_a_taint_rejected(queue):
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(0, 3)), max_size=30), st.integers(0, 40))
 def test_upcoming_is_the_order_of_pops(arrivals, count):
-    clock = Clock()
+    clock = make.Clock()
     queue = SchedulingQueue(clock)
     for number, (priority, wait_s) in enumerate(arrivals):
         clock.now += wait_s
@@ -351,7 +344,7 @@ def test_upcoming_is_the_order_of_pops(arrivals, count):
 
 @given(st.lists(st.sampled_from(["add", "pop", "fail", "error", "event", "remove", "tick", "done"]), max_size=60))
 def test_no_pod_is_lost_or_doubled(steps):
-    clock = Clock()
+    clock = make.Clock()
     queue = SchedulingQueue(clock)
     flying, expected = [], set()
     for number, step in enumerate(steps):

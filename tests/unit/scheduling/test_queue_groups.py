@@ -12,17 +12,9 @@ from support import make
 GANG = PodGroup("g", 2)
 
 
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return make.Clock()
 
 
 @pytest.fixture
