@@ -1,11 +1,10 @@
 """Karpenter as one more process of a KWOK cluster: started with it again, taken down with it."""
 
 import hashlib
-import json
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import yaml
 
@@ -16,17 +15,16 @@ from aaml.karpenter.build import PROGRAM, build, crd_files
 from aaml.karpenter.pool import Pool
 from aaml.kube.provision import KwokCluster
 from aaml.kube.provision.components import Component
+from aaml.kube.provision.install import CRDS, create_or_replace, served
 from aaml.kube.provision.ports import free_port
 from aaml.kube.provision.waits import says_ready, until
-from aaml.kube.transport import CONFLICT, ApiError, Transport
+from aaml.kube.transport import Transport
 from aaml.nodes.catalogue import Catalogue
 from aaml.nodes.catalogue_file import shipped_catalogue, written_catalogue
 
 TYPES = "instance-types.json"
 """What it may provision, in the cluster's folder."""
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PLURALS = {"KWOKNodeClass": "kwoknodeclasses", "NodePool": "nodepools"}
-_NOT_YET = (404, 429, 503)  # a kind of objects that the API server has just been told of
 
 
 def start(
@@ -90,30 +88,8 @@ def _install(api: Transport, pool: Pool, wait_s: float) -> None:
     """Create its kinds of objects, and of these the class and the NodePool."""
     with api.explained():
         for file in crd_files(pool.speed):
-            _create(api, _CRDS, yaml.safe_load(file.read_text(encoding="utf-8")))
+            create_or_replace(api, CRDS, yaml.safe_load(file.read_text(encoding="utf-8")))
         for manifest in (pool.node_class(), pool.node_pool()):
             path = f"/apis/{manifest['apiVersion']}/{_PLURALS[manifest['kind']]}"
-            until(partial(_served, api, path), wait_s, f"{manifest['kind']}s were not served")
-            _create(api, path, manifest)
-
-
-def _create(api: Transport, path: str, body: dict[str, Any]) -> None:
-    """Create an object, or replace the one that is there."""
-    try:
-        api.request("POST", path, body)
-    except ApiError as error:
-        if error.status != CONFLICT:
-            raise
-        place = f"{path}/{body['metadata']['name']}"
-        version = json.loads(api.request("GET", place))["metadata"]["resourceVersion"]
-        api.request("PUT", place, body | {"metadata": body["metadata"] | {"resourceVersion": version}})
-
-
-def _served(api: Transport, path: str) -> bool:
-    try:
-        api.request("GET", path)
-    except ApiError as error:
-        if error.status not in _NOT_YET:
-            raise
-        return False
-    return True
+            until(partial(served, api, path), wait_s, f"{manifest['kind']}s were not served")
+            create_or_replace(api, path, manifest)

@@ -15,6 +15,8 @@ class Args(Settings):
     """version of Kubernetes, 1.36 for instance; without it the newest"""
     autoscaler: bool = False
     """Karpenter too (about 3 minutes of one core more)"""
+    queue: bool = False
+    """Kueue too (about 20 minutes of one core more)"""
 
 
 def run(args: Args) -> int:
@@ -25,4 +27,8 @@ def run(args: Args) -> int:
         from aaml.karpenter.build import build, version
 
         print(f"Karpenter {version()} is in {build().parent}")
+    if args.queue:
+        from aaml.kueue import build as kueue
+
+        print(f"Kueue {kueue.version()} is in {kueue.build(args.kubernetes).parent}")
     return 0

@@ -26,6 +26,7 @@ from aaml.kube.provision import (
 )
 from aaml.kube.provision.binaries import release
 from aaml.kube.provision.gates import checked, with_gates
+from aaml.kube.provision.inventory import AnyCluster
 from aaml.settings import Count, Port, Positive
 
 
@@ -52,6 +53,8 @@ class Args(OfCluster):
     """what Karpenter can provision: a file as its KWOK provider reads it; by default the made-up types that ship"""
     nodepool: Path | None = None
     """a YAML file with a NodePool, for instance of `aaml search bill`; Karpenter's defaults without it"""
+    queue: Literal["none", "kueue"] = "none"
+    """what admits Jobs and pods that name a queue; none: nothing does"""
     runtime: Literal["binary", "docker"] = "binary"
     """plain processes, or KWOK's all-in-one image"""
     port: Port = 0
@@ -71,7 +74,7 @@ def run(args: Args) -> int:
     release(args.kubernetes)  # before anything is built or begun
     cluster = cluster_of(args.name, args.runtime)
     owner = Owner.of(args.owner) if args.owner else None
-    autoscaler = _starter(args)
+    autoscaler, queue = _autoscaler(args), _queue(args)
     nodes = args.nodes or (0 if autoscaler else ClusterOptions.nodes)
     options = ClusterOptions(
         nodes, args.shape, not args.disable_scheduler, args.scheduler_config, args.port, args.wait_s, owner,
@@ -83,8 +86,13 @@ def run(args: Args) -> int:
         if args.scheduler:
             options = _with_plugin(args, options, Path(aside))
         restarted = cluster.up(options, progress=sys.stderr.isatty())
-    if autoscaler and not restarted:
-        autoscaler()
+    for begin in filter(None, (autoscaler, queue)):
+        if not restarted:
+            _begin(begin, cluster)
+    if "kueue" in restarted:
+        from aaml.kueue.process import wait_ready
+
+        wait_ready(KwokCluster(args.name), args.wait_s)
     record, ready = records.load(args.name), count_nodes(cluster.api()).schedulable
     print(
         f"cluster {args.name} is up after {time.monotonic() - started:.1f} s: Kubernetes {record.kubernetes} "
@@ -96,7 +104,16 @@ def run(args: Args) -> int:
     return 0
 
 
-def _starter(args: Args) -> Callable[[], None] | None:
+def _begin(begin: Callable[[], None], cluster: AnyCluster) -> None:
+    """Start one more program on the new cluster, which ends where that does not start."""
+    try:
+        begin()
+    except BaseException:
+        cluster.down()
+        raise
+
+
+def _autoscaler(args: Args) -> Callable[[], None] | None:
     """Return what starts the autoscaler on the new cluster, whose program is built by then; None without one."""
     if args.autoscaler == "none":
         for field in ("instance_types", "nodepool"):
@@ -111,16 +128,20 @@ def _starter(args: Args) -> Callable[[], None] | None:
     pool, types = pool_and_types(args.nodepool, args.instance_types)
     ensure_programs(args.kubernetes)  # first, because Karpenter shares some of what they compile
     build()
+    return lambda: start(KwokCluster(args.name), pool, types, wait_s=args.wait_s)
 
-    def begin() -> None:
-        cluster = KwokCluster(args.name)
-        try:
-            start(cluster, pool, types, wait_s=args.wait_s)
-        except BaseException:
-            cluster.down()
-            raise
 
-    return begin
+def _queue(args: Args) -> Callable[[], None] | None:
+    """Return what starts Kueue on the new cluster, built by then; None without it."""
+    if args.queue == "none":
+        return None
+    from aaml.kueue.build import build
+    from aaml.kueue.process import start
+
+    if args.runtime != "binary":
+        raise UserError(f"queue: {args.queue} needs --runtime binary")
+    build(args.kubernetes)
+    return lambda: start(KwokCluster(args.name), wait_s=args.wait_s)
 
 
 def _with_plugin(args: Args, options: ClusterOptions, aside: Path) -> ClusterOptions:
