@@ -101,6 +101,29 @@ def test_kube_scheduler_places_a_group_in_one_rack_and_none_of_one_that_fits_in_
     assert sum(map(bool, nodes_of(api).values())) == 4
 
 
+def test_when_says_by_when_a_group_starts_at_the_latest_and_what_helps(api, cluster):
+    """Pods that end within a minute fill the rack of four nodes: its four nodes are free by then."""
+    for number in range(4):
+        full = pod(f"full-{number}", "4", nodeName=f"r1-{number}", activeDeadlineSeconds=60, restartPolicy="Never")
+        api.request("POST", "/api/v1/namespaces/default/pods", full)
+    api.request("POST", GROUPS, group("next", 4))
+    for number in range(4):
+        api.request("POST", "/api/v1/namespaces/default/pods", member(f"next-{number}", "next"))
+    until(lambda: len(nodes_of(api)) == 8, "pods that are there")
+    when = [AAML, "when", "podgroup/next", f"--kubeconfig={cluster.kubeconfig}"]
+    told = subprocess.run([*when, "--futures=5", "--json"], check=True, capture_output=True, text=True, timeout=120)
+    found = json.loads(told.stdout)
+    assert (found["pods"], found["never"]) == (4, 0.0)
+    assert 0.0 < found["median_s"] <= found["to_s"] <= 75.0  # the deadline, and a backoff after it
+    anywhere = next(each for each in found["sooner"] if each["change"] == "anywhere, not in one rack")
+    assert anywhere["median_s"] == 0.0
+    nothing = subprocess.run(
+        [*when[:2], "job/nothing", when[3]], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert nothing.returncode == 2
+    assert "target: 'job/nothing' is not accepted; expected a job of namespace default that has pods" in nothing.stderr
+
+
 def test_a_job_with_scheduling_is_a_group(api):
     policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     template = {"spec": {**member("unnamed", "unused")["spec"], "restartPolicy": "Never"}}

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "search formula": "search for formulas that schedule well, short ones and good ones",
     "search network": "say what a network has learned: the smallest formulas that choose as it does",
     "explain": "say why a pod went to its node: filters, scores, and what these are made of",
+    "when": "say when a job starts that waits, and what would let it start sooner",
     "lab": "serve a page to look at runs, or write it as one file",
     "report compare": "compare policies from folders of `aaml evaluate`",
     "report leaderboard": "show the leaderboard's tables from result files",
@@ -78,7 +79,7 @@ GROUPS: dict[str, str] = {
 TASKS: dict[str, tuple[str, ...]] = {
     "Begin": ("doctor", "demo", "show", "completion"),
     "Train and compare": ("train", "evaluate", "search", "explain", "lab", "report", "apply"),
-    "Schedule for real": ("cluster", "schedule", "export", "learn", "serve", "autoscale", "bill"),
+    "Schedule for real": ("cluster", "schedule", "when", "export", "learn", "serve", "autoscale", "bill"),
     "Data and benchmarks": ("record", "replay", "trace", "bench"),
 }
 # What other tools call these -> the command.

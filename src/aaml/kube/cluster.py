@@ -208,6 +208,10 @@ class KubeCluster:
         """Return a pod of ours that waits, as it would be decided on; None where there is none."""
         return next((queued.pod for queued in self._queue.pods() if queued.uid == uid), None)
 
+    def waiting(self) -> Sequence[Pod]:
+        """Return all pods of ours that wait, whether they can be tried or not, in the order in which they came."""
+        return self._queue.waiting()
+
     # ---- the Cluster port --------------------------------------------------------------------------------------------
 
     @property

@@ -128,6 +128,14 @@ class LifetimeModel:
         """Return the probability that a pod of that age still runs after so many seconds."""
         return float(survival(self.table, self.row(pod), age_s, after_s, self.limit_s(pod)))
 
+    def remaining_at_s(self, pod: Pod, age_s: float, share: float) -> float:
+        """Return after how many seconds only this share of the pods of that age and class still run, up to `LONGEST_S`.
+
+        With a share drawn between 0 and 1 it is a drawn rest.
+        """
+        limit_s = self.limit_s(pod) - age_s
+        return max(0.0, min(float(remaining_at(self.table, self.row(pod), age_s, share)), limit_s, LONGEST_S))
+
     def certainty(self, pod: Pod, age_s: float = 0.0) -> float:
         """Return how sure the rest is: its lower quartile over its upper one.
 
@@ -222,9 +230,13 @@ def _classes(pod: Pod) -> Sequence[str]:
     shape = f"{group}|{pod.request(CPU)}|{pod.request(MEMORY)}|{pod.gpu.count}x{pod.gpu.milli}"
     if not name:
         return "", group, shape
-    if kind in _GENERATED:
-        name = _GENERATED[kind].sub("", name)
-    return "", group, shape, f"{pod.namespace}/{kind}/{name}"
+    return "", group, shape, f"{pod.namespace}/{kind}/{owner_name(pod)}"
+
+
+def owner_name(pod: Pod) -> str:
+    """Return the name of a pod's owner without what is made up anew: that of the Deployment, or of the CronJob."""
+    kind, _, name = pod.owner.partition("/")
+    return _GENERATED[kind].sub("", name) if kind in _GENERATED else name
 
 
 # ---- compiled --------------------------------------------------------------------------------------------------------
@@ -321,7 +333,7 @@ def expected_remaining(
 
 
 @without_refcount
-def _remaining_at(table: LifetimeTable, row: int, age_s: float, share: float) -> float:
+def remaining_at(table: LifetimeTable, row: int, age_s: float, share: float) -> float:
     """Return after how long only this share of the runs of an age still goes on."""
     goal = _alive(table, row, age_s) + np.log(share)
     k = _band(age_s)
@@ -339,4 +351,4 @@ def certainty(table: LifetimeTable, row: int, age_s: float, limit_s: float) -> f
     left_s = limit_s - age_s
     if left_s <= 0.0:
         return 1.0
-    return min(_remaining_at(table, row, age_s, 0.75), left_s) / min(_remaining_at(table, row, age_s, 0.25), left_s)
+    return min(remaining_at(table, row, age_s, 0.75), left_s) / min(remaining_at(table, row, age_s, 0.25), left_s)

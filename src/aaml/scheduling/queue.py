@@ -337,6 +337,11 @@ class SchedulingQueue:
                 found.extend(each.pod for each in self._pods[uid].waiting())
         return found[:count]
 
+    def waiting(self) -> list[Pod]:
+        """Return all pods that wait, whether ready or not, in the order in which they came into the queue."""
+        entries = sorted(self._pods.values(), key=lambda queued: (-queued.priority, queued.added_s))
+        return [each.pod for queued in entries for each in queued.waiting()]
+
     def in_flight(self, uid: str) -> QueuedPod:
         """Return a pod under way. Raises KeyError when it is not."""
         return self._flying[uid]
