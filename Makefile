@@ -60,11 +60,12 @@ quick-tests: WORKERS = $(shell echo $$(($(CORES) + 1)))  # some wait for process
 quick-tests: setup
 	$(BIN)/python -m pytest $(SHARED_OUT) -m "not slow" tests/unit
 
-differential: setup ## against the real kube-scheduler, Karpenter and descheduler: 20,000 decisions, 2,000 pod groups and 300 preemptions by them, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind, 20,000 of manifests; the longest notebooks whole; half as many compiled bills again, and 1,600 drawn ones
-	$(BIN)/aaml cluster build --autoscaler
+differential: setup ## against the real kube-scheduler, Karpenter, Kueue and descheduler: 20,000 decisions, 2,000 pod groups and 300 preemptions by them, 2,000 admissions by Kueue, 10,000 strange objects, 20,800 decisions of plugins, 7,500 of Karpenter, 4,000 scenes of the descheduler; 200 runs of aaml autoscale under faults; 10,000 mutations of a file of each kind, 20,000 of manifests; the longest notebooks whole; half as many compiled bills again, and 1,600 drawn ones
+	$(BIN)/aaml cluster build --autoscaler --queue
 	AAML_DIFFERENTIAL_EPISODES=800 AAML_DIFFERENTIAL_STRANGE=140 AAML_DIFFERENTIAL_VOLUMES=50 AAML_DIFFERENTIAL_SEED=100000 \
 	AAML_DIFFERENTIAL_RELEASES=1.36 $(BIN)/python -m pytest tests/e2e/test_differential_kube_scheduler.py
 	AAML_DIFFERENTIAL_GROUPS=2000 AAML_DIFFERENTIAL_GROUP_PREEMPTIONS=300 AAML_DIFFERENTIAL_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_gangs.py
+	AAML_KUEUE_ADMISSIONS=2000 AAML_DIFFERENTIAL_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_differential_kueue.py tests/e2e/test_kueue_live.py
 	AAML_PLUGIN_DECISIONS=5200 AAML_PLUGIN_SEED=100000 $(BIN)/python -m pytest tests/e2e/test_plugin_live.py -k every_agent
 	AAML_KARPENTER_SCENES=1500 AAML_KARPENTER_EPISODES=3 AAML_KARPENTER_STEP=2 AAML_KARPENTER_SEED=100000 \
 	$(BIN)/python -m pytest tests/e2e/test_differential_karpenter.py
