@@ -30,6 +30,7 @@ from aaml.policies.registry import make_policy
 from aaml.progress import progress_bar
 from aaml.scheduling.play import play
 from aaml.scheduling.ports import Policy
+from aaml.sim.kueue import QueueKind
 from aaml.sim.metrics import OF_JOBS
 from aaml.sim.tasks import TRAIN_TASKS
 from aaml.sim.training_jobs import JobRun, job_runs, metrics_of
@@ -56,6 +57,8 @@ def on_gpus(strategy: Any, weights: dict[str, int]) -> Callable[[int], Policy]:
 
 CASES: dict[str, tuple[Callable[[int], Policy], bool]] = {
     "kube-scheduler": (named("kube-scheduler"), False),
+    "Kueue TAS": (named("kube-scheduler"), False),
+    "Kueue TAS, StrictFIFO": (named("kube-scheduler"), False),
     "LeastAllocated on GPUs (spread)": (on_gpus("LeastAllocated", dict(DEFAULT_WEIGHTS)), False),
     "kube-scheduler, best-fit rack": (named("kube-scheduler"), True),
     "MostAllocated on GPUs": (on_gpus("MostAllocated", PACKING), False),
@@ -63,6 +66,7 @@ CASES: dict[str, tuple[Callable[[int], Policy], bool]] = {
     "rack-packing": (named("rack-packing"), False),
     "rack-packing, best-fit rack": (named("rack-packing"), True),
 }
+QUEUES: dict[str, QueueKind] = {"Kueue TAS": "kueue", "Kueue TAS, StrictFIFO": "kueue-strict"}
 POOL = "no fragmentation (one pool)"
 
 
@@ -105,7 +109,7 @@ def played(job: Job) -> dict[str, Any]:
         if in_proportion
         else job.draw
     )
-    cluster = replace(TASK, draw=draw).build(job.seed)
+    cluster = replace(TASK, draw=draw, queue=QUEUES.get(job.case, "none")).build(job.seed)
     play(cluster, make(job.seed))
     jobs, devices = job_runs(cluster), int(cluster.state.gpu_count.sum())
     found = metrics_of(pooled(jobs, devices) if job.case == POOL else jobs, devices, int(cluster.state.gpu_count.max()))

@@ -69,6 +69,31 @@ class Supply(Protocol):
         ...
 
 
+class Gate(Protocol):
+    """Who lets jobs in before their pods are scheduled, such as `aaml.sim.kueue.KueueGate`."""
+
+    @property
+    def next_s(self) -> float:
+        """When it wants its next turn; inf: only when something happens."""
+        ...
+
+    def takes(self, pod: Pod) -> bool:
+        """Let a pod that has come wait with its job; False where its job was let in already."""
+        ...
+
+    def left(self, uid: str, now_s: float) -> None:
+        """Take note of a pod that has ended or was deleted, wherever it was."""
+        ...
+
+    def turn(self, now_s: float) -> Sequence[Pod]:
+        """Return the pods of jobs that are let in now, as they are to be scheduled."""
+        ...
+
+    def fork(self) -> "Gate":
+        """Return an independent copy."""
+        ...
+
+
 class SimCluster:
     """A `Cluster` (see `aaml.scheduling.ports`) whose time only moves when every pod that could be tried has been.
 
@@ -78,7 +103,8 @@ class SimCluster:
     (`exhausted`) when nothing can happen any more, or at `until_s`. Binds succeed at once, those of a group when its
     try has ended well. The same workload and decisions give the same bits: nothing is drawn but one of the domains that
     suit a group equally, from the seed `ties`. `further_metrics` works out more numbers that a run is judged by. A
-    `supply` provisions and terminates nodes; as that never ends by itself, it needs an `until_s` (else ValueError).
+    `supply` provisions and terminates nodes; as that never ends by itself, it needs an `until_s` (else ValueError). A
+    `gate` lets jobs in before their pods are scheduled.
     """
 
     def __init__(
@@ -95,6 +121,7 @@ class SimCluster:
         supply: Supply | None = None,
         ties: int = 0,
         further_metrics: FurtherMetrics | None = None,
+        gate: Gate | None = None,
     ) -> None:
         if supply is not None and until_s == inf:
             raise ValueError("a cluster whose nodes come and go needs until_s")
@@ -129,7 +156,7 @@ class SimCluster:
         for event in timeline:
             self._push(event.at_s, _TIMELINE, event)
         self._further_metrics = further_metrics
-        self._supply = supply
+        self._supply, self._gate = supply, gate
         if supply is not None:
             supply.attach(self)
 
@@ -232,10 +259,10 @@ class SimCluster:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing has happened yet, no timeline is to come, and the filters are the usual ones."""
+        """Whether nothing has happened yet, there is no timeline and no gate, and the filters are the usual ones."""
         under_way = self._flight or self._attempt
         begun = self.journal.counts or self.journal.waiting_since_s or self._state.placements or under_way
-        return not (begun or self._heap or self._further_metrics) and self._feasible is _filtered
+        return not (begun or self._heap or self._further_metrics or self._gate) and self._feasible is _filtered
 
     @property
     def supply(self) -> Supply | None:
@@ -292,6 +319,7 @@ class SimCluster:
             elif self._departures.get(event) == sequence:
                 self.journal.counts["departed"] += 1
                 self._leave(event)
+                self._tell_gate(event)
         while self._next_arrival < len(arrivals) and arrivals[self._next_arrival].created_s <= at_s:
             self.journal.counts["arrived"] += 1
             self._wait(arrivals[self._next_arrival])
@@ -379,6 +407,8 @@ class SimCluster:
                 twin._attempt = self._attempt.copy(twin._state, queued, twin._ties)
         if self._supply is not None:
             twin._supply = self._supply.fork(twin)
+        if self._gate is not None:
+            twin._gate = self._gate.fork()
         return twin
 
     def imagine(self, arrivals: Workload, lifetime_s: Lifetimes) -> None:
@@ -417,7 +447,8 @@ class SimCluster:
         arrivals, heap = self.workload.pods, self._heap
         arrival_s = arrivals[self._next_arrival].created_s if self._next_arrival < len(arrivals) else inf
         event_s = heap[0][0] if heap else inf
-        return min(arrival_s, event_s, inf if self._supply is None else self._supply.next_s)
+        others_s = (other.next_s for other in (self._supply, self._gate) if other is not None)
+        return min(arrival_s, event_s, *others_s)
 
     def _move_to(self, at_s: float) -> None:
         if at_s > self._now_s:
@@ -428,6 +459,8 @@ class SimCluster:
     def _happened(self) -> None:
         """Something has changed: deferred pods are tried again, and a simulation at its end goes on."""
         self._ended = False
+        for pod in () if self._gate is None else self._gate.turn(self._now_s):
+            self._enqueue(pod)
         if self._deferred:
             self._queue.activate(self._deferred)
             self._deferred.clear()
@@ -505,6 +538,10 @@ class SimCluster:
 
     def _wait(self, pod: Pod) -> None:
         self.journal.waits(pod, self._now_s)
+        if self._gate is None or not self._gate.takes(pod):
+            self._enqueue(pod)
+
+    def _enqueue(self, pod: Pod) -> None:
         self._changed()
         self._queue.add(pod)
 
@@ -523,6 +560,10 @@ class SimCluster:
         if placement is not None:
             self._changed()
             self._queue.on_event("pod_delete", placement.pod)
+
+    def _tell_gate(self, uid: str) -> None:
+        if self._gate is not None:
+            self._gate.left(uid, self._now_s)
 
     def _apply(self, event: TimelineEvent) -> None:
         self._changed()
@@ -573,6 +614,7 @@ class SimCluster:
         self.journal.counts["deleted"] += 1
         if self._supply is not None:
             self._supply.deleted(uid)
+        self._tell_gate(uid)
         if uid in self._state.placements:
             self._leave(uid)
         elif self.journal.gone(uid):

@@ -11,6 +11,7 @@ import numpy as np
 from aaml.errors import bad_value
 from aaml.scheduling.queue import QueueSettings
 from aaml.sim.cluster import SimCluster
+from aaml.sim.kueue import QueueKind, gate_of
 from aaml.sim.metrics import OF_JOBS
 from aaml.sim.recorded import VALIDATION_SEEDS
 from aaml.sim.task import Task
@@ -133,8 +134,10 @@ class TrainTask(Task):
     """Training jobs of a record on racks: `draw` is a `TrainingJobs`, and the pods of an episode are counted in jobs.
 
     An episode goes on until all jobs have run. Seeds of training and of validation draw from the time before the one
-    that policies are judged on.
+    that policies are judged on. `queue` is what admits the jobs before their pods are scheduled.
     """
+
+    queue: QueueKind = "none"
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -162,8 +165,9 @@ class TrainTask(Task):
             draw = replace(draw, part="training")
         workload = draw(fleet, jobs, np.random.default_rng(seed))
         return SimCluster(
-            fleet, workload, queue=QueueSettings(), invariants=invariants, ties=seed, further_metrics=job_metrics
-        )
+            fleet, workload, queue=QueueSettings(), invariants=invariants, ties=seed, further_metrics=job_metrics,
+            gate=gate_of(self.queue, fleet),
+        )  # fmt: skip
 
 
 TRAIN_TASKS: Mapping[str, TrainTask] = {
