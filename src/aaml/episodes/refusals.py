@@ -45,7 +45,9 @@ from aaml.nodes.learned import LearnedNodes
 def check_cluster(cluster: Beginning) -> None:
     """Raise `UserError` for a cluster in which more than pods and nodes' supply is to come."""
     if not cluster.untouched:
-        raise UserError("compiled episodes begin with an empty cluster and take no timeline, no filters and no jobs")
+        raise UserError(
+            "compiled episodes begin with an empty cluster and take no timeline, no filters, no jobs and no queue"
+        )
     if not cluster.workload.pods:
         raise UserError("compiled episodes have at least one pod, and none is drawn here")
     if cluster.supply is not None and len(cluster.state):

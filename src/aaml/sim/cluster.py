@@ -17,6 +17,7 @@ from aaml.cluster.filters.volume_binding import plan_volumes
 from aaml.cluster.gpu import DEVICE_MILLI
 from aaml.cluster.objects import NO_AFFINITY, NO_VOLUMES, Node, Pod
 from aaml.cluster.state import ClusterState
+from aaml.errors import UserError
 from aaml.scheduling.pod_groups import GroupAttempt, count_placed
 from aaml.scheduling.ports import BindResult
 from aaml.scheduling.queue import QueueSettings, SchedulingQueue
@@ -104,7 +105,7 @@ class SimCluster:
     try has ended well. The same workload and decisions give the same bits: nothing is drawn but one of the domains that
     suit a group equally, from the seed `ties`. `further_metrics` works out more numbers that a run is judged by. A
     `supply` provisions and terminates nodes; as that never ends by itself, it needs an `until_s` (else ValueError). A
-    `gate` lets jobs in before their pods are scheduled.
+    `gate` lets jobs in before their pods are scheduled; nodes stay as they are then.
     """
 
     def __init__(
@@ -125,6 +126,8 @@ class SimCluster:
     ) -> None:
         if supply is not None and until_s == inf:
             raise ValueError("a cluster whose nodes come and go needs until_s")
+        if gate is not None and supply is not None:
+            raise ValueError("jobs are let in by the nodes that a cluster begins with; these come and go")
         self._state = ClusterState(nodes)
         self.workload = workload if isinstance(workload, Workload) else Workload.of(workload)
         self.until_s = until_s
@@ -566,6 +569,8 @@ class SimCluster:
             self._gate.left(uid, self._now_s)
 
     def _apply(self, event: TimelineEvent) -> None:
+        if self._gate is not None and not isinstance(event, DeletePod):
+            raise UserError(f"timeline: {type(event).__name__} is not accepted behind a queue such as Kueue's")
         self._changed()
         match event:
             case AddNode(node=node):

@@ -202,8 +202,8 @@ def make_task(name: str, *, nodes: int | Sequence[int] = (), pods: int | None = 
     name
         "balance", "varied", "compress", "fragmentation", "waiting", "services-and-jobs", "churn", "seedc",
         "seedc-compress", "seed-a", "balance-batch" or "compress-batch"; "bill", "bill-when-empty",
-        "bill-cluster-autoscaler" or "bill-openb", where nodes are provisioned and terminated; "train-philly", whose
-        jobs are fetched; `aaml show tasks` says what each is.
+        "bill-cluster-autoscaler" or "bill-openb", where nodes are provisioned and terminated; "train-philly" or
+        "train-philly-kueue", whose jobs are fetched; `aaml show tasks` says what each is.
         "compress@0.5": at that load; "balance@0.1..0.6": at one that each episode draws.
     nodes
         One cluster size or several; the task's usual one when none is given.

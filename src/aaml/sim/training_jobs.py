@@ -170,11 +170,19 @@ class TrainTask(Task):
         )  # fmt: skip
 
 
+_PHILLY = TrainTask(
+    "train-philly", "training jobs of Philly, gangs of one rack among them; let jobs wait as little as possible",
+    "job_wait_mean_s", reward="waiting-time", nodes=32, pods_per_node=150 / 32, make_nodes=Racks(),
+    draw=TrainingJobs(), past=TrainingJobs(part="training"), continuing=False,
+)  # fmt: skip
 TRAIN_TASKS: Mapping[str, TrainTask] = {
-    "train-philly": TrainTask(
-        "train-philly", "training jobs of Philly, gangs of one rack among them; let jobs wait as little as possible",
-        "job_wait_mean_s", reward="waiting-time", nodes=32, pods_per_node=150 / 32, make_nodes=Racks(),
-        draw=TrainingJobs(), past=TrainingJobs(part="training"), continuing=False,
-    ),
+    task.name: task
+    for task in (
+        _PHILLY,
+        replace(
+            _PHILLY, name="train-philly-kueue", queue="kueue",
+            summary="the same jobs, let in by Kueue's topology-aware scheduling, which gives each pod its node",
+        ),
+    )
 }  # fmt: skip
 """The tasks whose jobs come from a record, which has to be there: `aaml trace fetch philly`."""

@@ -11,6 +11,9 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.play import play
 from aaml.sim.cluster import SimCluster
 from aaml.sim.kueue import gate_of
+from aaml.sim.metrics import OF_JOBS
+from aaml.sim.tasks import find_task
+from aaml.sim.timeline import Cordon
 from aaml.workload.gangs import JobShape, Racks
 
 NODES = Racks((2,))(4)  # two racks of two nodes of eight GPUs
@@ -92,3 +95,15 @@ def test_what_kueue_does_that_is_not_played_is_refused_in_a_line():
         play(SimCluster(NODES, [shared], gate=gate_of("kueue", NODES)), make_policy("random", PolicyOptions(seed=1)))
     with pytest.raises(UserError, match="nodes: 4 is not accepted; expected nodes with the label kubernetes"):
         gate_of("kueue", [replace(node, labels={}) for node in NODES])
+    cluster = SimCluster(NODES, job("a", 2), gate=gate_of("kueue", NODES))
+    with pytest.raises(UserError, match="timeline: Cordon is not accepted behind a queue such as Kueue's"):
+        cluster.happen(Cordon(0.0, "node-0"))
+
+
+def test_behind_kueue_no_policy_has_a_say():
+    found = []
+    for name in ("random", "kube-scheduler-packing"):
+        cluster = find_task("train-philly-kueue@0.9").build(1000, pods=30)
+        play(cluster, make_policy(name, PolicyOptions(seed=1)))
+        found.append({key: cluster.metrics()[key] for key in OF_JOBS})
+    assert found[0] == found[1]
