@@ -2,11 +2,14 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import Pod, PodGroup
 from aaml.kube.events import EventWriter
+from aaml.kube.objects import wire
 from aaml.kube.transport import Transport
 from support.scripted_api import CUT, Answer, ScriptedApi, pod, status
 
@@ -216,6 +219,45 @@ def test_what_is_remembered_of_pods_that_failed_has_a_bound(api, monkeypatch):
         told(writing)
     assert len(writing._failures) == 10
     writing.close(30)
+
+
+GROUP = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups/g"
+OF_GROUP = Pod("p", uid="u-p", group=PodGroup("g", 2))
+
+
+def conditions(api: ScriptedApi) -> list[dict[str, str]]:
+    return [patch["status"]["conditions"][0] for patch in api.bodies("PATCH", f"{GROUP}/status")]
+
+
+def test_the_condition_of_a_group_is_written_where_it_changes_and_its_time_with_its_status(api):
+    """As kube-scheduler: SetStatusCondition keeps lastTransitionTime while the status stays, and says what differs."""
+    api.on("PATCH", f"{GROUP}/status", OK)
+    writing = writer(api)
+    known = wire.TimedCondition("PodGroupInitiallyScheduled", "False", "Unschedulable", "full",
+                                datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))  # fmt: skip
+    for message in ("full", "full", "no rack", "no rack"):
+        writing.group(OF_GROUP, "Unschedulable", message, known)
+        told(writing)
+    writing.close(30)
+    assert [(each["message"], each["lastTransitionTime"]) for each in conditions(api)] == [
+        ("no rack", "2026-01-02T03:04:05Z")
+    ]
+
+
+def test_a_group_that_was_scheduled_once_stays_so_whichever_of_its_pods_fails_later(api):
+    api.on("PATCH", f"{GROUP}/status", OK)
+    writing = writer(api)
+    writing.group(OF_GROUP, "Unschedulable", "full")
+    told(writing)
+    for pod_of, reason in ((OF_GROUP, "Scheduled"), (replace(OF_GROUP, uid="u-q"), "Unschedulable")):
+        writing.group(pod_of, reason, "" if reason == "Scheduled" else "one more fits nowhere")
+    told(writing)
+    writing.group(OF_GROUP, "Unschedulable", "and again")
+    told(writing)
+    writing.forget("default/g")  # a new group of this name
+    writing.group(OF_GROUP, "Unschedulable", "full")
+    writing.close(30)
+    assert [each["status"] for each in conditions(api)] == ["False", "True", "False"]
 
 
 def test_what_waits_to_be_written_has_a_bound_and_the_newest_is_kept(api, monkeypatch):

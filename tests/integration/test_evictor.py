@@ -46,6 +46,15 @@ def writes(api: ScriptedApi) -> list[tuple[str, str]]:
     return [(method, path.removeprefix(PODS)) for method, path, _, _ in api.requests if path.startswith(PODS)]
 
 
+def test_a_group_that_preempts_is_named_as_kube_scheduler_names_it(api):
+    """executor.go: "Preempted by %s %v on node %v" with podgroup, its uid, and the node "cluster"."""
+    evict(api, Preemption("cluster", (LOW,), by="podgroup u-train"))
+    (event,) = api.bodies("POST", EVENTS)
+    assert event["message"] == "Preempted by podgroup u-train on node cluster"
+    (mark,) = api.bodies("PATCH", f"{PODS}/low/status")
+    assert mark["status"]["conditions"][0]["message"] == "mine: preempting to accommodate a higher priority podgroup"
+
+
 def test_each_victim_is_marked_then_deleted_then_told(api):
     assert evict(api, Preemption("n1", (MID, LOW))) == Evicted(VIP, "n1")
     assert writes(api) == [("PATCH", "/mid/status"), ("DELETE", "/mid"), ("PATCH", "/low/status"), ("DELETE", "/low")]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from aaml.cluster.filters import feasible
-from aaml.cluster.objects import Pod
+from aaml.cluster.objects import Pod, PodGroup
 from aaml.cluster.quantity import format_amount
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
@@ -21,6 +21,7 @@ from aaml.policies.heuristics import PolicyOptions, ScorePolicy
 from aaml.policies.registry import make_policy
 from aaml.scheduling.observation import Context
 from aaml.scheduling.play import play
+from aaml.scheduling.pod_groups import UNSCHEDULABLE, InvalidGroupError, check, domains, placed_of
 from aaml.scheduling.ports import Policy
 from aaml.sim.cluster import SimCluster
 from aaml.workload.hierarchy import write_documents
@@ -122,16 +123,36 @@ def apply(read: Manifests, pods: Sequence[Pod], policy: Policy) -> Applied:
     play(cluster, policy)
     state = cluster.state
     left = (pod for pod in pods if pod.uid not in state.placements)
-    return Applied(state, tuple((pod, _why(state, pod)) for pod in left))
+    members: dict[str, list[Pod]] = {}
+    for pod in pods:
+        members.setdefault(pod.group_key, []).append(pod)
+    return Applied(state, tuple((pod, _why(state, pod, members[pod.group_key])) for pod in left))
 
 
-def _why(state: ClusterState, pod: Pod) -> str:
+def _why(state: ClusterState, pod: Pod, members: Sequence[Pod]) -> str:
+    """Say why a pod has no node; `members` are all pods of its group."""
+    return feasible(state, pod).message() if pod.group is None else _why_of_group(state, pod, pod.group, members)
+
+
+def _why_of_group(state: ClusterState, pod: Pod, group: PodGroup, members: Sequence[Pod]) -> str:
     verdict = feasible(state, pod)
-    if pod.group is not None and verdict.mask.any():
-        least, rack = pod.group.least, pod.group.topology_key
-        where = f"in one domain of {rack}" if rack else "together"
-        return f"fits alone, but not so many of pod group {pod.group.name} {where} (minCount {least})"
-    return verdict.message()
+    if not group.seen:
+        return f"waits for PodGroup {pod.group_key}, which the files do not have"
+    if len(members) < group.least:
+        return f"waits for more pods of pod group {group.name}: {len(members)} of minCount {group.least}"
+    placed = placed_of(state, pod.group_key)
+    try:
+        check(group, members)
+        places = domains(state, group, placed)
+    except InvalidGroupError as error:
+        return f"{UNSCHEDULABLE}, {error}"
+    if verdict.mask.any() and not any((verdict.mask & nodes).any() for nodes in places.values()):
+        where = f"{group.topology_key} {', '.join(places)}" if places else f"any domain of {group.topology_key}"
+        return f"fits on no node in {where}, where pod group {group.name} has to be"
+    if not verdict.mask.any() or group.min_count is None:
+        return verdict.message()
+    where = f"in one domain of {group.topology_key}" if group.topology_key else "together"
+    return f"fits alone, but not so many of pod group {group.name} {where} (minCount {group.least})"
 
 
 def write(applied: Applied, folder: Path) -> list[Path]:

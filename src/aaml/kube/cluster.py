@@ -24,7 +24,7 @@ from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.kube import rights
 from aaml.kube.binder import Binder, BindJob
-from aaml.kube.events import EventWriter
+from aaml.kube.events import SCHEDULED, EventWriter
 from aaml.kube.evictor import Evicted, Evictor
 from aaml.kube.history import History
 from aaml.kube.inbox import Inbox
@@ -431,7 +431,8 @@ class KubeCluster:
         preemption = ""
         if self._imagined is not None and self._refused is not None and self._preemptor is not None:
             self._results += [BindResult(each.pod, each.node_name, "tried") for each in attempt.placed]
-            preemption = self._preemptor.make_room_for_group(self._imagined, attempt)
+            group_uid = self._handlers.group_uids.get(attempt.queued.pod.group_key, "")
+            preemption = self._preemptor.make_room_for_group(self._imagined, attempt, group_uid)
             attempt, self._refused, self._imagined = self._refused, None, None
         elif attempt.outcome == "unschedulable" and self._preemptor is not None:
             preemption, self._imagined = self._preemptor.imagine(attempt.queued, attempt.pods)
@@ -459,11 +460,12 @@ class KubeCluster:
         for pod in left:
             _, nominated = self._state.nominated.get(pod.uid, (pod, ""))
             self._events.failed(pod, attempt.refused.get(pod.uid) or attempt.message, nominated)
+        known = self._handlers.group_conditions.get(pods[0].group_key) if pods else None
         if placed:
-            self._events.group(pods[0], "Scheduled")
-        elif left and pods[0].group_key not in self._handlers.scheduled_groups:
+            self._events.group(pods[0], SCHEDULED, known=known)
+        elif left and attempt.outcome != "scheduled":
             reason = "Unschedulable" if attempt.outcome == "unschedulable" else "SchedulerError"
-            self._events.group(pods[0], reason, attempt.message)
+            self._events.group(pods[0], reason, attempt.message, known)
 
     def _send(self, job: BindJob, queued: QueuedPod | None) -> None:
         """Send the bind of an assumed pod, once its claims have their volumes."""

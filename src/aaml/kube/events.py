@@ -27,6 +27,8 @@ from aaml.kube.transport import CONFLICT, NOT_FOUND, STRATEGIC_MERGE, ApiError, 
 
 log = logging.getLogger(__name__)
 
+SCHEDULED = "Scheduled"
+"""The reason of a group's condition that is true."""
 _THREADS = 2
 _TRIES = 12
 _MOST_WAITING = 10_000
@@ -56,6 +58,7 @@ class EventWriter:
         self._transport, self._component, self._still_waiting = transport, scheduler_name, still_waiting
         self._waiting: OrderedDict[tuple[str, str], tuple[Pod, str, str]] = OrderedDict()  # (kind, uid) -> ...
         self._failures: OrderedDict[str, _Failure] = OrderedDict()  # by uid, the one that failed last at the end
+        self._conditions: OrderedDict[str, wire.TimedCondition] = OrderedDict()  # of groups, by namespace/name
         self._busy: set[str] = set()  # uids: of one pod one thing is written at a time, in order
         self._closing = threading.Event()
         self._forbidden = False
@@ -69,13 +72,22 @@ class EventWriter:
         """Write that a pod fits nowhere, and its nominated node; a newer message replaces one not written yet."""
         self._put("failed", pod, message, nominated)
 
-    def group(self, pod: Pod, reason: str, message: str = "") -> None:
-        """Write the condition of a pod's group: whether it is scheduled, and why not."""
-        self._put("group", pod, message, reason)
+    def group(self, pod: Pod, reason: str, message: str = "", known: wire.TimedCondition | None = None) -> None:
+        """Write the condition of a pod's group: whether it is scheduled, and why not.
 
-    def preempted(self, victim: Pod, pod: Pod, node_name: str) -> None:
-        """Say that a pod has to leave a node for another one."""
-        self._put("preempted", victim, f"Preempted by pod {pod.uid} on node {node_name}")
+        As kube-scheduler does it: what is so already is not written, the time is that since which it is scheduled or is
+        not, and a group that was scheduled once stays so. `known` is its condition where none was written here yet.
+        """
+        with self._changed:
+            if known is not None:
+                self._conditions.setdefault(pod.group_key, known)
+            _, _, waiting = self._waiting.get(_key("group", pod), (pod, "", ""))
+        if waiting != SCHEDULED or reason == SCHEDULED:
+            self._put("group", pod, message, reason)
+
+    def preempted(self, victim: Pod, by: str, node_name: str) -> None:
+        """Say that a pod has to leave a node for another one, or for a group: `by` names what it is, and its uid."""
+        self._put("preempted", victim, f"Preempted by {by} on node {node_name}")
 
     def failed_over(self, pod: Pod, message: str) -> None:
         """Write an event of this pod that another policy decides from now on."""
@@ -95,8 +107,9 @@ class EventWriter:
             self._put("scheduled", pod, text)
 
     def forget(self, uid: str) -> None:
-        """Drop the failure of a pod that has a node or is gone."""
+        """Drop the failure of a pod that has a node or is gone, or by its key the condition of a group that is gone."""
         with self._changed:
+            self._conditions.pop(uid, None)
             self._waiting.pop(("failed", uid), None)
             self._failures.pop(uid, None)
 
@@ -114,7 +127,7 @@ class EventWriter:
 
     def _put(self, kind: str, pod: Pod, text: str, node_name: str = "") -> None:
         with self._changed:
-            self._waiting[kind, pod.uid] = (pod, text, node_name)
+            self._waiting[_key(kind, pod)] = (pod, text, node_name)
             if len(self._waiting) > _MOST_WAITING:
                 self._waiting.popitem(last=False)
             self._changed.notify()
@@ -263,14 +276,33 @@ class EventWriter:
         if pod.group is None:
             return
         path = f"{POD_GROUPS_API}/namespaces/{pod.namespace}/podgroups/{pod.group.name}/status"
+        now, status = datetime.now(UTC), "True" if reason == SCHEDULED else "False"
+        with self._changed:
+            before = self._conditions.get(pod.group_key)
+        if before is not None and before.status == status:
+            if (before.reason, before.message) == (reason, message):
+                return
+            now = before.last_transition_time or now
+        elif before is not None and before.status == "True":
+            return
         condition = {
-            "type": GROUP_CONDITION, "status": "True" if reason == "Scheduled" else "False", "reason": reason,
-            "message": message, "lastTransitionTime": _now(),
+            "type": GROUP_CONDITION, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": _of(now),
         }  # fmt: skip
         self._patch(path, {"status": {"conditions": [condition]}})
+        with self._changed:
+            self._conditions[pod.group_key] = wire.TimedCondition(GROUP_CONDITION, status, reason, message, now)
+            self._conditions.move_to_end(pod.group_key)
+            if len(self._conditions) > _MOST_REMEMBERED:
+                self._conditions.popitem(last=False)
 
     def _patch(self, path: str, body: dict[str, Any]) -> None:
         self._transport.request("PATCH", path, body, content_type=STRATEGIC_MERGE)
+
+
+def _key(kind: str, pod: Pod) -> tuple[str, str]:
+    """Return what is written, and of whom: of a group, whichever of its pods stands for it."""
+    return kind, f"PodGroup/{pod.group_key}" if kind == "group" else pod.uid
 
 
 def _events_path(pod: Pod) -> str:
@@ -278,4 +310,8 @@ def _events_path(pod: Pod) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _of(datetime.now(UTC))
+
+
+def _of(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -73,7 +73,7 @@ class Evictor:
                 self._insist(partial(self._patch_status, other, {"nominatedNodeName": None}))
             for victim in preemption.victims:
                 if not victim.terminating:
-                    self._evict(victim, pod, preemption.node_name)
+                    self._evict(victim, preemption.by or f"pod {pod.uid}", preemption.node_name)
         except ApiError as refusal:
             # A webhook's refusal has the same status, and is about this victim only.
             forbidden = refusal.status in _FORBIDDEN and not refusal.message.startswith("admission webhook")
@@ -87,18 +87,19 @@ class Evictor:
         log.error("preemption for %s: an error of ours", pod.key, exc_info=error)
         self._sink(Evicted(pod, preemption.node_name, f"{type(error).__name__}: {error}"))
 
-    def _evict(self, victim: Pod, pod: Pod, node_name: str) -> None:
+    def _evict(self, victim: Pod, by: str, node_name: str) -> None:
+        kind, _, _ = by.partition(" ")
         why = {
             "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-            "message": f"{self._scheduler_name}: preempting to accommodate a higher priority pod",
+            "message": f"{self._scheduler_name}: preempting to accommodate a higher priority {kind}",
             "lastProbeTime": None, "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }  # fmt: skip
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": victim.uid}}
         if not self._insist(partial(self._patch_status, victim, {"conditions": [why]})):
             return
         if self._insist(partial(self._transport.request, "DELETE", _path(victim), body)):
-            log.info("%s is preempted on %s by %s", victim.key, node_name, pod.key)
-            self._events.preempted(victim, pod, node_name)
+            log.info("%s is preempted on node %s by %s", victim.key, node_name, by)
+            self._events.preempted(victim, by, node_name)
 
     def _patch_status(self, pod: Pod, status: dict[str, Any]) -> None:
         body = {"metadata": {"uid": pod.uid}, "status": status}

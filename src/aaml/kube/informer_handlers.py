@@ -74,7 +74,8 @@ class InformerHandlers:
         self._backlog: deque[tuple[Delta[SeenPod], bool]] = deque()  # with whether it came after the first list
         self._namespaces_watched = self._groups_watched = False
         self._groups: dict[str, PodGroup] = {}
-        self.scheduled_groups: set[str] = set()  # keys of those whose condition says that they were scheduled once
+        self.group_uids: dict[str, str] = {}
+        self.group_conditions: dict[str, wire.TimedCondition] = {}  # of those that have been tried, as last seen
         self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
         self._decided: set[str] = set()
         self.chosen: dict[str, str] = {}  # by uid: the node on which another scheduler put a pod that was held
@@ -246,11 +247,14 @@ class InformerHandlers:
         if delta.kind == "deleted":
             group = PodGroup(group.name, seen=False)
             self._groups.pop(key, None)
-            self.scheduled_groups.discard(key)
+            self.group_uids.pop(key, None)
+            self.group_conditions.pop(key, None)
+            self._forget(key)
         else:
-            self._groups[key] = group
-            if any(each.type == GROUP_CONDITION and each.status == "True" for each in raw.status.conditions or ()):
-                self.scheduled_groups.add(key)
+            self._groups[key], self.group_uids[key] = group, raw.metadata.uid
+            for each in raw.status.conditions or ():
+                if each.type == GROUP_CONDITION:
+                    self.group_conditions[key] = each
         for waiting in [each.pod for each in self._queue.pods() if each.pod.group_key == key]:
             if waiting.group != group:
                 self._queue.update(replace(waiting, group=group))

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _FORBIDDEN = frozenset({401, 403})
 _MOST_HELD = 10_000
+_EVERYWHERE = "cluster"  # kube-scheduler's word where a group preempts
 
 
 class Preemptor:
@@ -84,10 +85,10 @@ class Preemptor:
             return "", None
         return "", imagined
 
-    def make_room_for_group(self, imagined: Imagined, attempt: GroupAttempt) -> str:
+    def make_room_for_group(self, imagined: Imagined, attempt: GroupAttempt, group_uid: str) -> str:
         """Preempt for a group as it was tried in an imagined cluster; returns what its condition says of that.
 
-        Its pods are nominated to their nodes; the group is tried again after its backoff.
+        Its pods are nominated to their nodes; the group is tried again after its backoff. Events name it by its uid.
         """
         if attempt.outcome != "scheduled" or not attempt.placed:
             self._withdraw(attempt.pods)
@@ -98,7 +99,8 @@ class Preemptor:
         log.info("pod group %s is to have room; to leave: %s", queued.pod.group_key, names)
         for each in plan.assignments:
             self._state.nominate(each.pod, each.node_name)
-        self._under_way[queued.uid] = preemption = Preemption(first.node_name, plan.victims, plan.violations)
+        preemption = Preemption(_EVERYWHERE, plan.victims, plan.violations, by=f"podgroup {group_uid}")
+        self._under_way[queued.uid] = preemption
         self._groups[first.pod.uid] = queued.uid, [each.pod for each in plan.assignments]
         self._evictor.submit(first.pod, preemption)
         return plan.message

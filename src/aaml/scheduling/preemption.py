@@ -35,13 +35,15 @@ class Preemption:
     """The victims on a node, the most important first, who have to leave it.
 
     `violations` counts the victims whose leaving breaks a disruption budget. `withdrawn` are less important pods that
-    were nominated to the node and lose that. For victims that are terminating already one only has to wait.
+    were nominated to the node and lose that. For victims that are terminating already one only has to wait. `by` names
+    who preempts where that is no single pod; the node is "cluster" then.
     """
 
     node_name: str
     victims: tuple[Pod, ...]
     violations: int = 0
     withdrawn: tuple[Pod, ...] = ()
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

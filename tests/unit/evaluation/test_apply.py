@@ -105,6 +105,37 @@ spec:
 """
 
 
+WORKER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: w%s}
+spec: {schedulingGroup: {podGroupName: train}, %s containers: [{name: c, resources: {requests: {cpu: %s}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "pods", "said"),
+    [
+        ("", [("", 1)], "waits for PodGroup default/train, which the files do not have"),
+        ("gang: {minCount: 3}", [("", 1)], "waits for more pods of pod group train: 1 of minCount 3"),
+        ("gang: {minCount: 1}", [("nodeName: n0,", 1), ("nodeName: n2,", 1), ("", 1)],
+         "more than 1 domain found for pod group: r0, r1"),
+        ("gang: {minCount: 2}", [("", 1), ("schedulerName: mine,", 1)],
+         "all pods in a single pod group should have the same .spec.schedulerName set, got: "),
+        ("basic: {}", [("nodeName: n2,", 5), ("", 5)],
+         "fits on no node in rack r1, where pod group train has to be"),
+    ],
+)  # fmt: skip
+def test_why_a_pod_of_a_group_has_no_node_is_said_by_its_cause(tmp_path, policy, pods, said):
+    made = GANG.partition("---")[0].replace("gang: {minCount: %d}", policy) if policy else ""
+    workers = [WORKER % (number, more, cpu) for number, (more, cpu) in enumerate(pods)]
+    (tmp_path / "all.yaml").write_text("\n---\n".join([RACKS, *filter(None, [made]), *workers]))
+    read = load([tmp_path / "all.yaml"])
+    applied = apply(read, order(read), weighted_policy({"best-fit": 1.0}, read.pods))
+    assert all(said in reason for _, reason in applied.pending), applied.pending
+    assert applied.pending
+
+
 @pytest.mark.parametrize(("count", "placed"), [(2, {"n0", "n1"}), (3, set())])
 def test_a_gang_is_placed_in_one_rack_or_told_why_not(tmp_path, capsys, count, placed):
     (tmp_path / "nodes.yaml").write_text(RACKS)

@@ -568,7 +568,7 @@ class TestVolumesThatAreKnownLate:
 
 def group_object(name: str, least: int, version: str = "1", condition: str = "") -> wire.PodGroupObject:
     spec = wire.PodGroupSpec(wire.SchedulingPolicy(gang=wire.GangPolicy(least)))
-    status = wire.PodGroupStatus([wire.Condition("PodGroupInitiallyScheduled", condition)] if condition else None)
+    status = wire.PodGroupStatus([wire.TimedCondition("PodGroupInitiallyScheduled", condition)] if condition else None)
     return wire.PodGroupObject(wire.Metadata(name, "default", resource_version=version), spec, status)
 
 
@@ -596,12 +596,12 @@ def test_pods_that_have_a_node_count_for_their_group_whoever_bound_them(rig):
     assert rig.state.placements["b"].pod.group == PodGroup("g", 1)
 
 
-def test_a_group_that_was_scheduled_once_is_remembered_until_it_is_gone(rig):
+def test_the_condition_of_a_group_is_remembered_until_it_is_gone(rig):
     rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
     rig.say(POD_GROUPS, "added", group_object("g", 1, condition="True"), synced=True)
-    assert rig.handlers.scheduled_groups == {"default/g"}
+    assert rig.handlers.group_conditions["default/g"].status == "True"
     rig.say(POD_GROUPS, "deleted", group_object("g", 1))
-    assert rig.handlers.scheduled_groups == set()
+    assert rig.handlers.group_conditions == {}
     assert rig.queue.counts()["gated"] == 1
 
 

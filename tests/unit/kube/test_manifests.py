@@ -504,12 +504,31 @@ def test_pods_have_the_group_that_they_name_wherever_it_stands(tmp_path):
 
 
 def test_a_job_with_scheduling_has_a_group_of_all_its_pods_or_of_as_many_as_it_says(tmp_path):
-    pods = load([files(tmp_path, job=JOB % "{schedulingPolicy: {gang: {}}}")]).pods
-    assert [pod.group for pod in pods] == [PodGroup("train", 2)] * 2
-    pods = load([files(tmp_path, job=JOB % "{schedulingPolicy: {gang: {minCount: 1}}}")]).pods
-    assert [pod.group for pod in pods] == [PodGroup("train", 1)] * 2
-    pods = load([files(tmp_path, job=JOB % "{schedulingPolicy: {basic: {}}}")]).pods
-    assert [pod.group for pod in pods] == [PodGroup("train")] * 2
+    for policy, least in (("gang: {}", 2), ("gang: {minCount: 1}", 1), ("basic: {}", None)):
+        pods = load([files(tmp_path, job=JOB % f"{{schedulingPolicy: {{{policy}}}}}")]).pods
+        (group,) = {pod.group for pod in pods}
+        assert (len(pods), group) == (2, PodGroup(group.name, least))
+
+
+def test_the_group_of_a_job_has_nobody_elses_name(tmp_path):
+    """A Job's own group and a PodGroup of its name, and of the name that was made up, are three."""
+    job = JOB % "{schedulingPolicy: {gang: {}}}"
+    read = files(tmp_path, a=MEMBER, b=GROUP % "{schedulingPolicy: {gang: {minCount: 1}}}", job=job)
+    groups = {pod.name: pod.group for pod in load([read]).pods}
+    assert groups["worker"] == PodGroup("train", 1)
+    made = groups["train-0"].name
+    assert groups["train-0"] == groups["train-1"] == PodGroup(made, 2) != PodGroup("train", 2)
+    (tmp_path / "c.yaml").write_text(
+        (GROUP % "{schedulingPolicy: {basic: {}}}").replace("name: train", f"name: {made}")
+    )
+    assert {pod.group.name for pod in load([read]).pods} - {"train", made} != set()
+
+
+def test_pods_of_a_job_with_scheduling_keep_the_group_that_the_template_names(tmp_path):
+    """The Job controller makes no group then (job_scheduling_manager.go, getManagementMode)."""
+    job = (JOB % "{schedulingPolicy: {gang: {}}}").replace("{spec: {", "{spec: {schedulingGroup: {podGroupName: own}, ")
+    own = (GROUP % "{schedulingPolicy: {gang: {minCount: 5}}}").replace("name: train", "name: own")
+    assert {pod.group for pod in load([files(tmp_path, job=job, own=own)]).pods} == {PodGroup("own", 5)}
 
 
 def test_pods_wait_for_a_group_that_the_files_do_not_have(tmp_path, caplog):
@@ -523,6 +542,9 @@ def test_pods_wait_for_a_group_that_the_files_do_not_have(tmp_path, caplog):
     [
         ("{schedulingPolicy: {gang: {minCount: 0}}}", "spec.schedulingPolicy.gang.minCount: 0 is not accepted"),
         ("{schedulingPolicy: {gang: {}}}", "spec.schedulingPolicy.gang.minCount: None is not accepted"),
+        ("{schedulingPolicy: {gang: {minCount: 2147483648}}}",
+         "minCount: 2147483648 is not accepted; expected a whole number from 1 to 2147483647"),
+        ("", "spec: missing; expected a schedulingPolicy in it"),
         ("{schedulingPolicy: {}}", "spec.schedulingPolicy: 'neither' is not accepted; expected basic: {}, or gang"),
         ("{schedulingPolicy: {gang: {minCount: 1}, basic: {}}}", "spec.schedulingPolicy: 'both' is not accepted"),
         ("{}", "spec.schedulingPolicy: missing; expected basic: {}, or gang: {minCount: ...}"),

@@ -11,6 +11,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -223,13 +225,16 @@ class _Reader:
             self._suspended.append(job.metadata.name)
         elif job_has_ended(job):
             self._ended.append(job.metadata.name)
-        count = job_pods(job)
-        if job.spec.scheduling is not None:
+        wanted = job_pods(job)
+        if job.spec.scheduling is not None and job.spec.template.spec.scheduling_group is None:
             job = self._with_group(job)
-        self._replicate(job, "Job", count)
+        self._replicate(job, "Job", wanted)
 
     def _with_group(self, job: strict.Job) -> strict.Job:
-        """Return a Job whose pods have the group that its controller makes: a gang without a number is of all pods."""
+        """Return a Job whose pods have the group that its controller makes: a gang without a number is of all pods.
+
+        The name is no other PodGroup's, as the controller's own (NAME-HASH-NAME-pgt-...) is none.
+        """
         asked = job.spec.scheduling or wire.Scheduling()
         policy = asked.scheduling_policy or wire.SchedulingPolicy(basic={})
         if policy.gang is not None:
@@ -243,10 +248,11 @@ class _Reader:
             policy, asked.scheduling_constraints, asked.disruption_mode,
             priority_class_name=template.spec.priority_class_name,
         )  # fmt: skip
-        group = wire.PodGroupObject(meta, self._classes.of_group(spec))
-        where = f"Job {meta.name}"
-        self._groups[f"{meta.namespace or 'default'}/{meta.name}"] = pod_group_from_api(group), where
-        in_group = structs.replace(template.spec, scheduling_group=wire.SchedulingGroup(meta.name))
+        namespace = meta.namespace or "default"
+        name = next(each for each in _group_names(meta.name) if f"{namespace}/{each}" not in self._groups)
+        group = wire.PodGroupObject(structs.replace(meta, name=name), self._classes.of_group(spec))
+        self._groups[f"{namespace}/{name}"] = pod_group_from_api(group), f"Job {meta.name}"
+        in_group = structs.replace(template.spec, scheduling_group=wire.SchedulingGroup(name))
         return structs.replace(job, spec=structs.replace(job.spec, template=structs.replace(template, spec=in_group)))
 
     def _replicate(self, workload: strict.Workload, kind: str, count: int) -> None:
@@ -302,6 +308,12 @@ def _named(found: Object, where: str) -> Object:
     if not found.metadata.name:
         raise UserError(f"{where}: metadata.name: missing; expected a name")
     return found
+
+
+def _group_names(job: str) -> Iterator[str]:
+    """Yield names for the group that a Job's controller makes, the first that is free to be taken."""
+    digests = (blake2b(f"{job}/{number}".encode(), digest_size=5).hexdigest() for number in count())
+    return (f"{job}-pgt-{digest}" for digest in digests)
 
 
 def _templated(workload: strict.Workload, kind: str, name: str) -> wire.PodObject:

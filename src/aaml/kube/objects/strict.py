@@ -179,6 +179,7 @@ _OTHERS: Mapping[type, str] = {
         "volumeMounts"
     ),
     wire.Condition: "lastProbeTime lastTransitionTime observedGeneration",
+    wire.TimedCondition: "observedGeneration",
     wire.PodStatus: (
         "allocatedResources ephemeralContainerStatuses extendedResourceClaimStatus hostIP hostIPs message "
         "nodeAllocatableResourceClaimStatuses observedGeneration podIP podIPs reason resize resourceClaimStatuses "
@@ -215,12 +216,16 @@ _NEEDED: Mapping[type, tuple[str, ...]] = {
     wire.PodTerm: ("topologyKey",),
     wire.SpreadConstraint: ("maxSkew", "topologyKey", "whenUnsatisfiable"),
     wire.TaintObject: ("effect",),
+    wire.PodGroupObject: ("spec",),
     wire.PodGroupSpec: ("schedulingPolicy",),
     wire.SchedulingGroup: ("podGroupName",),
     wire.TopologyConstraint: ("key",),
 }
 """The fields that must be given, beside those that a struct cannot be without."""
-_OTHERWISE = {"schedulingPolicy": "basic: {}, or gang: {minCount: ...}", "podGroupName": "the name of a PodGroup"}
+_OTHERWISE = {
+    "schedulingPolicy": "basic: {}, or gang: {minCount: ...}", "podGroupName": "the name of a PodGroup",
+    "spec": "a schedulingPolicy in it",
+}  # fmt: skip
 
 
 def read_strictly(content: Mapping[str, Any], kind: type[T], where: str) -> T:
@@ -291,7 +296,7 @@ def _check_fields(value: Mapping[str, Any], kind: type, where: str, place: str) 
     inner, others = _fields(kind)
     for name in _NEEDED.get(kind, ()):
         if value.get(name) in (None, ""):
-            raise UserError(f"{where}: {place}.{name}: missing; expected {_accepted(kind, name)}")
+            raise UserError(f"{where}: {f'{place}.{name}'.lstrip('.')}: missing; expected {_accepted(kind, name)}")
     timed = kind is wire.TolerationObject and value.get("tolerationSeconds") is not None
     if timed and value.get("effect") != "NoExecute":
         raise bad_value(f"{where}: {place}.effect", value.get("effect"), "NoExecute beside tolerationSeconds")

@@ -100,6 +100,11 @@ def _one_policy(value: wire.SchedulingPolicy) -> Iterator[Refusal]:
         yield "", "both" if value.gang is not None else "neither", "basic: {}, or gang: {minCount: ...}"
 
 
+def _gang(value: wire.GangPolicy) -> Iterator[Refusal]:
+    if value.min_count is not None and value.min_count >= 2**31:
+        yield "minCount", value.min_count, f"a whole number from 1 to {2**31 - 1}"
+
+
 def _one_mode(value: wire.DisruptionMode) -> Iterator[Refusal]:
     if (value.single is None) is (value.all_ is None):
         yield "", "both" if value.single is not None else "neither", "single: {}, or all: {}"
@@ -364,6 +369,7 @@ _RULES: Mapping[type, Callable[[Any], Iterator[Refusal]]] = {
     wire.TaintObject: _taint, wire.NodeObject: _node, wire.Metadata: _metadata, wire.Volume: _volume,
     wire.ResourceNeeds: _needs, wire.SchedulingPolicy: _one_policy, wire.DisruptionMode: _one_mode,
     wire.SchedulingConstraints: _one_topology, wire.TopologyConstraint: _topology, wire.PodGroupSpec: _pod_group,
+    wire.GangPolicy: _gang,
 }  # fmt: skip
 
 

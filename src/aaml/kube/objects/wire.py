@@ -276,6 +276,12 @@ class Condition(Wire):
     message: str = ""
 
 
+class TimedCondition(Condition):
+    """A condition with the time since which it is so."""
+
+    last_transition_time: datetime | None = None
+
+
 class PodStatus(Wire):
     """`status` of a pod."""
 
@@ -558,7 +564,7 @@ class PodGroupSpec(Scheduling):
 class PodGroupStatus(Wire):
     """`status` of a PodGroup."""
 
-    conditions: list[Condition] | None = None
+    conditions: list[TimedCondition] | None = None
 
 
 class PodGroupObject(Named):
@@ -574,12 +580,6 @@ class NodeClaimSpec(Wire):
     requirements: list[Expression] | None = None
     taints: list[TaintObject] | None = None
     startup_taints: list[TaintObject] | None = None
-
-
-class TimedCondition(Condition):
-    """A condition with the time since which it is so."""
-
-    last_transition_time: datetime | None = None
 
 
 class NodeClaimStatus(Wire):
