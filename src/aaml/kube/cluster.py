@@ -287,12 +287,15 @@ class KubeCluster:
         return self._queue.counts()
 
     def feasible(self, pod: Pod) -> npt.NDArray[np.bool_]:
-        """Return [N], the nodes that pass kube-scheduler's filters; the nominated node alone where that is one."""
+        """Return [N], the nodes that pass kube-scheduler's filters; the nominated node alone where that is one.
+
+        In a dry run another scheduler nominates: that is its decision, or its preemption, and binds nobody here.
+        """
         state = self.state
         verdict = feasible(state, pod)
         self._filtered = (pod.uid, verdict)
         mask = verdict.mask if self._attempt is None else self._attempt.narrow(verdict.mask)
-        nominated = state.nominated.get(pod.uid)
+        nominated = None if self.options.dry_run else state.nominated.get(pod.uid)
         node_index = state.index.get(nominated[1]) if nominated is not None else None
         if node_index is None or not mask[node_index]:
             return mask
@@ -400,6 +403,8 @@ class KubeCluster:
             log.warning(
                 "%d binds were given up unanswered; their pods are as the API server has them", len(self._flights)
             )
+        if self._handlers.left_out:
+            log.warning("left out: %d pods of pod groups, on which nothing was decided", self._handlers.left_out)
         self._events.close(2.0)
         for reflector in self.reflectors.values():
             reflector.stop()

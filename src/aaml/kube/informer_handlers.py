@@ -48,10 +48,10 @@ class InformerHandlers:
 
     `hold_s` None queues a pod when it is added. In a dry run another scheduler places the pods: each is held until that
     scheduler has chosen its node, and queued just before the state gets the placement, so that both choices start from
-    the same state. A pod that nobody places within `hold_s` seconds is queued all the same. Each is decided on once,
-    and pods of groups one by one. A
-    pod that already has its node when it is first seen is held too, except those of the first list: the order in which
-    these were placed is unknown.
+    the same state. A pod that nobody places within `hold_s` seconds is queued all the same. Each is decided on once.
+    A pod that already has its node when it is first seen is held too, except those of the first list: the order in
+    which these were placed is unknown. Pods of groups are left out, and counted in `left_out`: they are decided on
+    together, and have a nominated node long before they are bound.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class InformerHandlers:
         self.group_conditions: dict[str, wire.TimedCondition] = {}  # of those that have been tried, as last seen
         self._held: dict[str, tuple[float, Pod]] = {}  # by uid: until when, in the order in which they came
         self._decided: set[str] = set()
+        self.left_out = 0
         self.chosen: dict[str, str] = {}  # by uid: the node on which another scheduler put a pod that was held
         self.unsynced = {PODS.name, NODES.name}
         self.awaited: set[str] = set()  # sources without which decisions would be wrong
@@ -170,6 +171,8 @@ class InformerHandlers:
 
     def _apply_pod(self, delta: Delta[SeenPod]) -> None:
         uid = delta.obj.pod.uid
+        if delta.kind == "added" and self._hold_s is not None and delta.obj.pod.group is not None:
+            self._leave_out(delta.obj.pod)
         if delta.kind == "deleted":
             self._leave(uid)
             self.storage.forget(uid)
@@ -223,7 +226,11 @@ class InformerHandlers:
 
     def _is_ours(self, pod: Pod) -> bool:
         """Whether a pod has no node and is to be placed by this scheduler."""
-        ours = pod.scheduler_name == self._scheduler_name and not pod.node_name
+        ours = self._names_us(pod) and not pod.node_name
+        return ours and (pod.group is None or self._hold_s is None)
+
+    def _names_us(self, pod: Pod) -> bool:
+        ours = pod.scheduler_name == self._scheduler_name
         return ours and (not self._namespaces or pod.namespace in self._namespaces)
 
     # ---- groups ------------------------------------------------------------------------------------------------------
@@ -231,13 +238,20 @@ class InformerHandlers:
     def _with_group(self, pod: Pod) -> Pod:
         """Return a pod with what is known of its group, which is watched from the first such pod on."""
         if pod.group is None or self._hold_s is not None:
-            return pod if pod.group is None else replace(pod, group=None)
+            return pod
         if not self._groups_watched:
             self._groups_watched = True
             self.awaited.add(POD_GROUPS.name)
             self._watch(POD_GROUPS)
         group = self._groups.get(pod.group_key)
         return pod if group is None else replace(pod, group=group)
+
+    def _leave_out(self, pod: Pod) -> None:
+        """Count a pod of a group that a dry run does not decide on; the first one is told."""
+        if self._names_us(pod):
+            if not self.left_out:
+                log.warning("pods of pod groups are left out: a group is decided on as a whole, not pod by pod")
+            self.left_out += 1
 
     def _apply_group(self, delta: Delta[wire.PodGroupObject]) -> None:
         """Take in a group, and tell its pods of it."""

@@ -11,6 +11,7 @@ from aaml.cluster import audit
 from aaml.cluster.filters import FilterIndex, feasible
 from aaml.cluster.objects import Affinity, GpuRequest, LabelSelector, Node, Pod, PodAffinityTerm, PodGroup, VolumeNeeds
 from aaml.cluster.state import ClusterState
+from aaml.kube.cluster import KubeCluster, LiveOptions
 from aaml.kube.informer_handlers import InformerHandlers
 from aaml.kube.objects import wire
 from aaml.kube.reflector import Changes, Delta, Source, Trouble
@@ -28,7 +29,7 @@ from aaml.kube.sources import (
     VOLUMES,
     SeenPod,
 )
-from aaml.kube.transport import ApiError
+from aaml.kube.transport import ApiError, Transport
 from aaml.scheduling.queue import SchedulingQueue
 
 
@@ -615,10 +616,33 @@ def test_pods_of_groups_wait_where_groups_cannot_be_read_and_others_do_not(rig, 
     assert rig.queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0, "gated": 1}
 
 
-def test_a_dry_run_decides_on_pods_of_groups_one_by_one():
-    rig = Rig(hold_s=0.0)
-    rig.pod("added", mine("a", group=PodGroup("g", seen=False)))
+def test_a_dry_run_leaves_pods_of_groups_out_and_counts_them(caplog):
+    """kube-scheduler nominates their nodes while the group waits in Permit, and binds them later."""
+    rig = Rig(hold_s=3600.0)
+    group = PodGroup("g", seen=False)
+    for name in ("a", "b"):
+        waiting = mine(name, group=group)
+        rig.pod("added", waiting)
+        rig.pod("modified", replace(waiting, nominated_node="n1"), waiting)
+        rig.pod("modified", replace(waiting, nominated_node="n1", node_name="n1"), waiting)
+        while rig.handlers.step():
+            assert not list(rig.queue.pods())
+    rig.pod("added", replace(mine("c", group=group), scheduler_name="theirs"))
     while rig.handlers.step():
         pass
-    assert [each.pod.group for each in rig.queue.pods()] == [None]
-    assert rig.watched == []
+    assert set(rig.state.placements) == {"a", "b"}
+    assert (rig.handlers.left_out, rig.watched) == (2, [])
+    assert caplog.text.count("pods of pod groups are left out") == 1
+
+
+@pytest.mark.parametrize(("dry_run", "nodes"), [(True, [True, True]), (False, [False, True])])
+def test_the_node_that_another_scheduler_has_nominated_is_not_the_only_one_of_a_dry_run(dry_run, nodes):
+    """Kubernetes 1.37 nominates for claims and gangs once the node is chosen: it would always be agreed with."""
+    cluster = KubeCluster(Transport(server="http://127.0.0.1:9"), "mine", LiveOptions(dry_run=dry_run))
+    try:
+        for name in ("a", "b"):
+            cluster.state.upsert_node(Node(name, {"cpu": 1000, "pods": 10}))
+        cluster.state.nominate(mine(), "b")
+        assert cluster.feasible(mine()).tolist() == nodes
+    finally:
+        cluster.close()
