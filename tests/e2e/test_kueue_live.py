@@ -10,12 +10,14 @@ import pytest
 from aaml.kube.provision import KwokCluster
 from aaml.kube.transport import ApiError
 from aaml.kueue import process
+from support.kueue_cases import World, workload_manifest
 from support.kwok import pods, until
 from support.processes import AAML
 from support.real_kueue import check_built, needs_kueue
 
 pytestmark = needs_kueue
 NAME = f"kueue-{os.getpid()}"
+DRAWN_JOBS = 30
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -80,6 +82,45 @@ def test_a_job_is_admitted_into_one_rack_and_its_pods_are_bound_there(cluster):
         return any("allows to fit only 2 out of 3 pod(s)" in each["message"] for some in said for each in some)
 
     until(refused, "Kueue says why it waits", wait_s=60)
+
+
+def as_job(workload, queue):
+    """Return the Job of a workload with one pod set, the way people write it: topology in annotations."""
+    pods = workload_manifest(workload)["spec"]["podSets"][0]
+    request = workload.pod_sets[0].topology
+    asked = {}
+    if request is not None:
+        asked[f"kueue.x-k8s.io/podset-{request.how}-topology"] = request.level or "true"
+    made = job(workload.name, pods["count"], queue=queue)
+    made["spec"]["template"] = {"metadata": {"annotations": asked}, "spec": pods["template"]["spec"]}
+    return made
+
+
+def test_a_drawn_job_becomes_the_workload_that_is_compared_with_our_rules(cluster):
+    """`test_differential_kueue.py` makes the workloads itself, many times as fast as by way of Jobs."""
+    api, world = cluster.api(), World(7, "jobs")
+    api.request("POST", f"{KUEUE}/namespaces/default/localqueues", VERSION | {"kind": "LocalQueue", "metadata":
+                {"name": "drawn"}, "spec": {"clusterQueue": "nobodys"}})  # fmt: skip
+    for _ in range(DRAWN_JOBS):
+        workload = world.workload()
+        if len(workload.pod_sets) > 1:
+            continue
+        uid = json.loads(api.request("POST", JOBS, as_job(workload, "drawn")))["metadata"]["uid"]
+        query = {"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"}
+        path = f"{KUEUE}/namespaces/default/workloads"
+        until(lambda: json.loads(api.request("GET", path, query=query))["items"], "its workload is made", wait_s=30)  # noqa: B023
+        made = json.loads(api.request("GET", path, query=query))["items"][0]["spec"]["podSets"]
+        assert [shape(each) for each in made] == [
+            shape(each) for each in workload_manifest(workload)["spec"]["podSets"]
+        ]
+
+
+def shape(pods):
+    """Return what of a pod set Kueue's admission looks at."""
+    spec = pods["template"]["spec"]
+    request = {key: value for key, value in pods.get("topologyRequest", {}).items() if key != "podIndexLabel"}
+    requests = [each["resources"]["requests"] for each in spec["containers"]]
+    return pods["count"], requests, spec.get("nodeSelector") or {}, spec.get("tolerations") or [], request
 
 
 def test_it_listens_on_loopback_alone(cluster):
