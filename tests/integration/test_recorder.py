@@ -6,11 +6,18 @@ from datetime import UTC, datetime
 import pytest
 
 from aaml.cli import run as command
+from aaml.cluster.objects import PodGroup
 from aaml.errors import UserError
 from aaml.kube.transport import Transport
 from aaml.live.recorder import Recorder
-from aaml.workload.trace.events import Lost, PodBound, PodEnded, PodSeen
+from aaml.policies.registry import make_policy
+from aaml.scheduling.play import play
+from aaml.sim.recorded import cluster_of
+from aaml.workload.trace.events import Lost, PodBound, PodEnded, PodSeen, Watched
+from aaml.workload.trace.names import NameHasher
+from aaml.workload.trace.store import TraceWriter
 from aaml.workload.trace.trace import Trace
+from aaml.workload.trace.windows import Windows, make_split
 from support.scripted_api import CUT, HANG, ScriptedApi, event, listing, node, pod, status
 
 NODES, PODS, NAMESPACES = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces"
@@ -115,6 +122,69 @@ def test_a_pod_with_an_annotation_that_cannot_be_read_is_recorded_to_its_end(api
     until(lambda each: isinstance(each, PodEnded))
     (life,) = Trace.of(told).lives.values()
     assert life.ended_s is not None
+
+
+GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"
+
+
+def group(least, version=1):
+    metadata = {"name": "g", "namespace": "default", "uid": "u-g", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"schedulingPolicy": {"gang": {"minCount": least}},
+                                           "schedulingConstraints": {"topology": [{"key": "rack"}]}}}  # fmt: skip
+
+
+def member(name, version, node=""):
+    return pod(name, version, node, schedulingGroup={"podGroupName": "g"})
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["before the recorder", "after it"])
+def test_a_pod_is_recorded_with_its_group_and_again_where_that_changes(api, recording, there):
+    changed, came = threading.Event(), threading.Event()
+    api.on_list(PODS, listing(*([member("p", 1)] if there else [])))
+    api.on_watch(PODS, [came, *([] if there else [event("ADDED", member("p", 2))]), HANG])
+    api.on_list(GROUPS, listing(group(3)))
+    api.on_watch(GROUPS, [changed, event("MODIFIED", group(2, 2)), event("DELETED", group(2, 3)), HANG])
+    told, until = recording([5.0])
+    came.set()
+    until(lambda each: isinstance(each, PodSeen) and each.pod.group == PodGroup("g", 3, "rack"))
+    if there:
+        assert len([each for each in told if isinstance(each, PodSeen)]) == 1, "it is told once, with its group"
+    changed.set()
+    until(lambda each: isinstance(each, PodSeen) and each.pod.group == PodGroup("g", 2, "rack"))
+    (life,) = Trace.of(told).lives.values()
+    assert life.pod.group == PodGroup("g", 2, "rack")
+
+
+def test_where_groups_cannot_be_read_pods_are_recorded_without_one_and_it_is_said(api, recording, caplog):
+    api.on_list(PODS, listing(member("p", 1)))
+    api.on_watch(PODS, [HANG])
+    api.on_list(GROUPS, (404, status(404, "NotFound", "the server could not find the requested resource")))
+    told, until = recording([5.0])
+    until(lambda each: isinstance(each, PodSeen))
+    assert [each.pod.group for each in told if isinstance(each, PodSeen)] == [None]
+    assert not any(isinstance(each, Lost) for each in told)
+    assert caplog.text.count("podgroups cannot be read") == 1
+
+
+def test_a_recorded_gang_is_replayed_as_one(api, recording, tmp_path):
+    """Two pods of 4 CPU came, of three that the gang needs: kube-scheduler placed none of them, nor does the replay."""
+    api.on_list(PODS, listing(member("p", 1), member("q", 1)))
+    api.on_watch(PODS, [HANG])
+    api.on_list(GROUPS, listing(group(3)))
+    api.on_watch(GROUPS, [HANG])
+    now = [5.0]
+    told, until = recording(now)
+    until(lambda each: isinstance(each, PodSeen) and each.pod.name == "q")
+    for names in (None, NameHasher(b"key")):
+        folder = tmp_path / ("hashed" if names else "named")
+        with TraceWriter(folder) as writer:
+            for each in (*told, Watched(at=NOON + 65.0)):
+                writer.write(names(each) if names else each)
+        trace = Trace.read(folder)
+        assert {life.pod.group.name for life in trace.lives.values()} == {names.name("g") if names else "g"}
+        cluster = cluster_of(Windows(trace, make_split(trace, 60.0, 1.0)).window(0))
+        play(cluster, make_policy("first-fit"))
+        assert not cluster.state.placements
 
 
 def kubeconfig(api, folder):

@@ -142,10 +142,15 @@ def _live(args: Args, task: "TraceTask", entered: "tuple[PolicyEntry, ...]", tra
     from aaml.evaluation.identity import identity
     from aaml.kube.provision import records
     from aaml.live.replay import replay_live
+    from aaml.workload.trace.windows import read_windows
 
     record = records.load(args.on)
     minutes = trace_s * len(entered) / args.speed / 60
     print(f"\n{len(task.episodes)} windows on {args.on}, {args.speed:g} times as fast: about {minutes:.3g} minutes")
+    held = read_windows(task.folder)
+    gangs = sum(pod.group is not None for each in task.episodes for pod in held.window(each).arrivals)
+    if gangs:
+        print(f"{gangs} pods of groups are placed one by one there: the windows are played without PodGroups")
     print(f"cluster {args.on} at {record.server}: its {record.nodes} nodes are deleted, and made again afterwards")
     found = replay_live(task, entered, args.on, args.speed)
     print("\n".join(map(str, found)))

@@ -64,6 +64,8 @@ class Reproduction:
 
     scheduler: str
     verdicts: tuple[Verdict, ...]
+    grouped: int = 0
+    """Decisions on pods of groups, which are not judged: they are decided on together, in each of several domains."""
 
     @property
     def counts(self) -> Counter[Kind]:
@@ -87,8 +89,10 @@ class Reproduction:
         return [verdict for verdict in self.verdicts if verdict.kind not in REPRODUCED | EXPLAINED]
 
     def __repr__(self) -> str:
+        groups = f"{self.grouped} decisions on pods of groups are not judged"
         if not self.verdicts:
-            return f"{self.scheduler} decided on no pod while the cluster was recorded: nothing to reproduce"
+            more = f"; {groups}" if self.grouped else ""
+            return f"{self.scheduler} decided on no pod while the cluster was recorded: nothing to reproduce{more}"
         total, counts = len(self.verdicts), self.counts
         rows = [(f"  {_WORDS[kind]}", counts[kind], f"{counts[kind] / total:.1%}") for kind in _WORDS if counts[kind]]
         head = (
@@ -96,6 +100,7 @@ class Reproduction:
             f"(chance: {self.by_chance:.1%}), {self.share(EXPLAINED):.1%} more are explained, "
             f"{len(self.differences()) / total:.1%} differ"
         )
+        head += f"; {groups}" if self.grouped else ""
         lines = [head, plain(table(("what the recorded node was", "decisions", ""), rows, right=("decisions", "")))]
         lines += [
             f"  {verdict.at_s:.0f} s {verdict.pod} on {verdict.node}: {verdict.why}"
@@ -110,15 +115,19 @@ def reproduce(
     """Evaluate every recorded decision of a scheduler; `on_event` is called at every event."""
     follower, verdicts = Follower(), []
     before: deque[tuple[float, str]] = deque(maxlen=_IN_FLIGHT)
+    grouped = 0
     for number, event in enumerate(trace.events):
         on_event()
         pod = follower.decided(event)
         if pod is not None and isinstance(event, PodBound) and pod.scheduler_name == scheduler:
-            coming = _coming(trace.events, number, follower)
-            verdicts.append(_verdict_on(follower.state, pod, event, list(before), coming))
+            if trace.lives[event.uid].pod.group is not None:
+                grouped += 1
+            else:
+                coming = _coming(trace.events, number, follower)
+                verdicts.append(_verdict_on(follower.state, pod, event, list(before), coming))
             before.append((event.at, event.uid))
         follower.apply(event)
-    return Reproduction(scheduler, tuple(verdicts))
+    return Reproduction(scheduler, tuple(verdicts), grouped)
 
 
 def _verdict_on(

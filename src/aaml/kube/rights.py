@@ -67,11 +67,18 @@ _NO_GROUPS = "pods of pod groups stay pending"
 _NO_GROUP_CONDITION = "the condition PodGroupInitiallyScheduled is not written"
 _NO_PREEMPTION = "no pod gives way to a more important one"
 
+_NO_GROUPS_RECORDED = "pods of pod groups are recorded as pods without one"
+
 LOOK: Rights = (
     *_rights("list watch", "nodes", "pods"),
     *_rights("list", "namespaces", without="another cluster behind the address goes unnoticed"),
 )
-"""Watching nodes and pods: `aaml cluster top`, `bill`, `record`, `explain`, `lab`."""
+"""Watching nodes and pods: `aaml cluster top`, `bill`, `explain`, `lab`."""
+RECORD: Rights = (
+    *LOOK,
+    *_rights("list watch", "podgroups", group="scheduling.k8s.io", without=_NO_GROUPS_RECORDED),
+)
+"""Watching pod groups besides, where a pod is in one: `aaml record`."""
 FILTER: Rights = (
     *_rights("list watch", "nodes", "pods"),
     *_rights("list watch", "namespaces", without=_NO_SELECTOR),

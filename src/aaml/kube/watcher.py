@@ -29,10 +29,16 @@ class Watching:
         self.transport = transport
         self._inbox = Inbox()
         self._brought_by = {source.name: source.brought_by for source in sources}
-        history = History(transport)
-        self._reflectors = [
-            Reflector(transport, source, self._inbox.put_changes, history=history) for source in sources
-        ]
+        self._history = History(transport)
+        self._reflectors = [self._reflector_of(source) for source in sources]
+
+    def _reflector_of(self, source: Source[Any]) -> Reflector[Any]:
+        return Reflector(self.transport, source, self._inbox.put_changes, history=self._history)
+
+    def _watch_too(self, source: Source[Any]) -> None:
+        """Watch another source from now on; what it brings is taken in as of the others."""
+        self._reflectors.append(self._reflector_of(source))
+        self._reflectors[-1].start()
 
     def _first_changes(self) -> Iterator[Changes[Any]]:
         """Begin to watch, and yield what comes until each source was listed. Raises `UserError` where one cannot be."""

@@ -2,18 +2,20 @@
 
 import dataclasses
 import logging
+import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 from aaml import threads
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Node, Pod, PodGroup
 from aaml.kube import rights
+from aaml.kube.objects.convert import pod_group_from_api
 from aaml.kube.recorded import EVERY_POD, RecordedPod
 from aaml.kube.reflector import Changes, Delta, Trouble
-from aaml.kube.sources import NODES
-from aaml.kube.transport import Transport
+from aaml.kube.sources import NODES, POD_GROUPS
+from aaml.kube.transport import ApiError, Transport
 from aaml.kube.watcher import Watching
 from aaml.workload.trace.events import (
     AnyEvent,
@@ -30,6 +32,7 @@ from aaml.workload.trace.events import (
 )
 
 _CATCH_UP_S = 1.0  # what comes this soon after a lost connection is back happened, most likely, meanwhile
+_GROUPS_S = 30.0  # how long groups are waited for before their pods are told without them
 _HALF_A_SECOND = 0.5  # the API server tells whole seconds, and clocks in between show more
 _log = logging.getLogger(__name__)
 Sink = Callable[[AnyEvent], object]
@@ -40,7 +43,8 @@ class Recorder(Watching):
 
     A lost connection is restored: what happened meanwhile is reported with the API server's own times, after an event
     that gives the gap. A pod that was deleted in the gap ends when the connection was lost, as it was last seen running
-    then.
+    then. PodGroups are watched from the first pod of one on; a pod has its group, and is told again where that changes.
+    Where they cannot be read, its pods are recorded as pods without a group, which is said once.
     """
 
     def __init__(self, transport: Transport, sink: Sink, *, clock: Callable[[], float] = time.time) -> None:
@@ -51,13 +55,16 @@ class Recorder(Watching):
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}  # as they wait, by uid; finished ones are no longer in it
         self._bound: set[str] = set()
+        self._groups: dict[str, PodGroup] = {}  # by namespace/name; the last that was seen of one that is gone
+        self._members: dict[str, set[str]] = {}  # uids by group
+        self._groups_watched = self._groups_refused = False
 
     @classmethod
     def connect(cls, kubeconfig: Path | str | None, sink: Sink) -> Self:
         """Connect and tell what there is. Raises `UserError` when there is no cluster or no permission."""
         recorder = cls(Transport(kubeconfig, connections=4), sink)
         try:
-            rights.check(recorder.transport, rights.LOOK, "recorder")
+            rights.check(recorder.transport, rights.RECORD, "recorder")
             recorder.start()
         except BaseException:
             recorder.close()
@@ -67,7 +74,9 @@ class Recorder(Watching):
     def start(self) -> None:
         """Begin to record; returns once all existing objects are reported, which begins when all may be read."""
         begun_s = self._clock()
-        early = list(self._first_changes())
+        first = list(self._first_changes())
+        pods = (delta.obj.pod for each in first if each.source == EVERY_POD.name for delta in each.deltas)
+        early = [*first, *(self._first_groups() if any(pod.group is not None for pod in pods) else ())]
         self._sink(Began(at=begun_s, source=self.transport.server))
         for item in sorted(early, key=lambda each: each.source != NODES.name):  # a pod is told after its node
             self._take(item)
@@ -80,10 +89,36 @@ class Recorder(Watching):
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
+    def _first_groups(self) -> Iterator[Changes[Any] | Trouble]:
+        """Begin to watch groups; yield what else comes until they are listed, or cannot be, or it takes too long."""
+        self._watch_groups()
+        deadline_s = time.monotonic() + _GROUPS_S
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            try:
+                item = self._inbox.get(left_s)
+            except queue.Empty:
+                return
+            if isinstance(item, threads.ThreadError):
+                raise item
+            if item.source != POD_GROUPS.name:
+                yield item
+                continue
+            self._take(item)
+            if isinstance(item, Trouble) or item.synced:
+                return
+
+    def _watch_groups(self) -> None:
+        if not self._groups_watched:
+            self._groups_watched = True
+            self._watch_too(POD_GROUPS)
+
     def _take(self, item: Changes[Any] | Trouble | threads.ThreadError) -> None:
         if isinstance(item, threads.ThreadError):
             raise item
         now_s = self._clock()
+        if item.source == POD_GROUPS.name:
+            self._take_groups(item, now_s)
+            return
         if isinstance(item, Trouble):
             self._troubled.setdefault(item.source, now_s)
             return
@@ -99,6 +134,34 @@ class Recorder(Watching):
                 self._node(delta, now_s)
             else:
                 self._pod(delta, now_s, since_s, found=found)
+
+    def _take_groups(self, item: Changes[Any] | Trouble, now_s: float) -> None:
+        """Take in groups, and tell their pods again where one has changed; one that is gone stays with its pods."""
+        if isinstance(item, Trouble):
+            if isinstance(item.error, ApiError) and not self._groups_refused:
+                self._groups_refused = True
+                _log.warning("podgroups cannot be read (%s): their pods are recorded as pods without one", item.error)
+            return
+        for delta in item.deltas:
+            key, group = POD_GROUPS.key(delta.obj), pod_group_from_api(delta.obj)
+            if delta.kind == "deleted":
+                self._groups.pop(key, None)
+                continue
+            self._groups[key] = group
+            for uid in sorted(self._members.get(key, ())):
+                known = self._pods[uid]
+                pod = waiting(dataclasses.replace(known, group=group))
+                if pod != known:
+                    self._pods[uid] = pod
+                    self._sink(PodSeen(at=now_s, pod=pod))
+
+    def _in_group(self, pod: Pod, known: Pod | None) -> Pod:
+        """Return a pod with what is known of its group."""
+        if pod.group is None:
+            return pod
+        self._watch_groups()
+        group = self._groups.get(pod.group_key) or (known.group if known is not None else None)
+        return pod if group is None else dataclasses.replace(pod, group=group)
 
     def _node(self, delta: Delta[Node], now_s: float) -> None:
         node = dataclasses.replace(delta.obj, resource_version="")
@@ -118,7 +181,9 @@ class Recorder(Watching):
             passed_unseen = since_s is not None and seen.ended_s is not None and seen.pod.created_s >= since_s
             if delta.kind == "deleted" or not passed_unseen:
                 return  # its end was told, or was before anybody looked
-        pod = waiting(seen.pod)
+        pod = waiting(self._in_group(seen.pod, known))
+        if seen.pod.group is not None:
+            self._members.setdefault(seen.pod.group_key, set()).add(uid)
         if known != pod:
             self._pods[uid] = pod
             self._sink(PodSeen(at=_past(pod.created_s if known is None and found else None, now_s, now_s), pod=pod))
@@ -130,6 +195,10 @@ class Recorder(Watching):
             )
         if over:
             del self._pods[uid]
+            members = self._members.get(seen.pod.group_key, set())
+            members.discard(uid)
+            if not members:
+                self._members.pop(seen.pod.group_key, None)
             self._bound.discard(uid)
             how = seen.ended or seen.if_deleted
             last_s = now_s if since_s is None else since_s

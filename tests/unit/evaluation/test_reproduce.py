@@ -1,6 +1,6 @@
 """Recorded decisions beside those of the simulated kube-scheduler: each kind by a cluster small enough for a hand."""
 
-from aaml.cluster.objects import Node, Pod, Taint
+from aaml.cluster.objects import Node, Pod, PodGroup, Taint
 from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.evaluation.reproduce import reproduce
 from aaml.policies.kube_scores.siblings import owner_selector
@@ -53,6 +53,15 @@ def test_what_was_found_bound_and_what_others_decided_is_not_judged():
     assert found.verdicts == ()
     assert "nothing to reproduce" in str(found)
     assert kinds(reproduced([node("a"), node("b")], *HERE, *decide(other, "a", 5.0), scheduler="mine")) == ["outscored"]
+
+
+def test_decisions_on_pods_of_groups_are_counted_and_not_judged():
+    grouped = pod("g", group=PodGroup("gang", 1))
+    found = reproduced([node("a"), node("b")], *HERE, *decide(grouped, "a", 5.0), *decide(pod("p"), "b", 9.0))
+    assert (kinds(found), found.grouped) == (["best"], 1)
+    assert "0.0% differ; 1 decisions on pods of groups are not judged" in str(found)
+    alone = reproduced([node("a"), node("b")], *HERE, *decide(grouped, "a", 5.0))
+    assert "nothing to reproduce; 1 decisions on pods of groups are not judged" in str(alone)
 
 
 def test_a_decision_that_ours_would_not_make_is_told_with_the_scores_of_each_plugin():

@@ -179,7 +179,7 @@ def granted(folder: str, name: str) -> set[tuple[str, str, str]]:
         ("shadow", "shadow", rights.scheduling(dry_run=True)),
         ("extender", "extender", rights.FILTER),
         ("extender", "extender-bind", (*rights.FILTER, *rights.BIND)),
-        ("recorder", "recorder", rights.LOOK),
+        ("recorder", "recorder", rights.RECORD),
         ("autoscale", "autoscale", (*rights.PROVISION, *rights.LEASE)),
     ],
 )
@@ -199,7 +199,8 @@ def words(asked: rights.Rights) -> str:
 
 
 PAGE = {
-    "`cluster top`, `record`, `explain`, `lab` on a cluster": rights.LOOK,
+    "`cluster top`, `explain`, `lab` on a cluster": rights.LOOK,
+    "`record`": rights.RECORD,
     "`cluster top`, `lab`: the Lease of `autoscale`": rights.PROMISE,
     "`autoscale`": rights.LOOK_AT_CLAIMS,
     "`autoscale --apply`, with its Lease": (*rights.PROVISION, *rights.LEASE),

@@ -146,7 +146,7 @@ def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
 def waiting(pod: Pod) -> Pod:
     """Return what scheduling reads of a pod, without its state, and without a group of which only the name is known.
 
-    In a replay nobody would ever tell more of such a group, and its pods would wait for ever.
+    In a replay such pods would wait for ever, where nobody could tell the recorder more of their group.
     """
     group = pod.group if pod.group is not None and pod.group.seen else None
     return dataclasses.replace(
