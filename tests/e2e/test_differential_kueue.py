@@ -28,3 +28,17 @@ def test_workloads_are_admitted_as_kueue_admits_them(capsys):
             seed += WORLDS
     tally.report("admissions by Kueue", capsys)
     assert tally.counts["domains"] > ADMISSIONS / 2
+
+
+@pytest.mark.timeout(300 + ADMISSIONS)
+def test_balanced_placement_is_as_even_as_kueues(capsys):
+    """Which of equally good domains Kueue takes is drawn: they are followed where they are as many and as full."""
+    tally, seed = Tally(), FIRST_SEED + 7_000_000
+    options = of_this_process(nodes=1, scheduler=False)
+    with kueue_cluster(f"balanced-{os.getpid()}", options, TASBalancedPlacement=True) as cluster:
+        differential = Differential(cluster.api(), tally)
+        while tally.counts.get("pod sets, preferred", 0) < ADMISSIONS // 20:
+            worlds = [World(seed + number, f"w{seed + number}", balanced=True) for number in range(WORLDS)]
+            differential.play(worlds, STEPS)
+            seed += WORLDS
+    tally.report("balanced placement by Kueue", capsys)

@@ -28,10 +28,14 @@ _TOLERATION = Toleration("example.com/apart", "Exists")
 
 @dataclass
 class World:
-    """Nodes, flavors, queues and cohorts of one name, of which no other world uses anything."""
+    """Nodes, flavors, queues and cohorts of one name, of which no other world uses anything.
+
+    `balanced`: for a Kueue with the gate TASBalancedPlacement, which draws among equally good domains.
+    """
 
     seed: int
     name: str
+    balanced: bool = False
 
     def __post_init__(self) -> None:
         rng = self.rng = random.Random(self.seed)
@@ -44,7 +48,7 @@ class World:
         self.made = 0
 
     def model(self) -> Admission:
-        return Admission(self.queues, self.flavors, self.nodes, self.cohorts)
+        return Admission(self.queues, self.flavors, self.nodes, self.cohorts, balanced=self.balanced)
 
     def _nodes(self) -> list[Node]:
         rng, found = self.rng, []

@@ -23,14 +23,14 @@ def check_built() -> None:
 
 
 @contextmanager
-def kueue_cluster(name: str, options: ClusterOptions) -> Iterator[KwokCluster]:
+def kueue_cluster(name: str, options: ClusterOptions, **features: bool) -> Iterator[KwokCluster]:
     """Start a cluster of a test process with Kueue, and take it down afterwards."""
     check_built()
     end_orphans()
     cluster = KwokCluster(name)
     try:
         cluster.up(options, progress=False)
-        start(cluster)
+        start(cluster, features=features)
         yield cluster
     finally:
         cluster.down()

@@ -42,10 +42,16 @@ def _clients(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [conversion["clientConfig"]] if conversion else []
 
 
-def configuration(certificates: Path, webhook_port: int, health_port: int, metrics_port: int) -> dict[str, Any]:
+def configuration(
+    certificates: Path,
+    webhook_port: int,
+    health_port: int,
+    metrics_port: int,
+    features: Mapping[str, bool] | None = None,
+) -> dict[str, Any]:
     """Return Kueue's configuration: its defaults, but on 127.0.0.1, alone, for Jobs and pods that name a queue.
 
-    Its API of pending workloads is off: it would be at every address of the machine.
+    `features` are feature gates besides. Its API of pending workloads is off: that is at every address of the machine.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -59,5 +65,5 @@ def configuration(certificates: Path, webhook_port: int, health_port: int, metri
         "internalCertManagement": {"enable": True, "webhookServiceName": SERVICE, "webhookSecretName": SECRET},
         "manageJobsWithoutQueueName": False,
         "integrations": {"frameworks": ["batch/job", "pod"]},
-        "featureGates": {"VisibilityOnDemand": False},
+        "featureGates": {"VisibilityOnDemand": False, **(features or {})},
     }

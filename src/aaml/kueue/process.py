@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,16 @@ _PATHS = {
 _FILES = ("ca.crt", "tls.crt", "tls.key")
 
 
-def start(cluster: KwokCluster, *, wait_s: float = 60.0) -> None:
+def start(cluster: KwokCluster, *, features: Mapping[str, bool] | None = None, wait_s: float = 60.0) -> None:
     """Start Kueue on a cluster that runs, or again after `stop`; compiles it where the cache has no program.
 
-    Returns once it is ready. Its log is `logs/kueue.log` in the cluster's folder, and its ports are on 127.0.0.1.
-    Raises `UserError` with its last words where it does not start.
+    `features` are feature gates of its first start. Returns once it is ready. Its log is `logs/kueue.log` in the folder
+    of the cluster, and its ports are on 127.0.0.1. Raises `UserError` with its last words where it does not start.
     """
     known = cluster.components().get(PROGRAM)
     if known is not None and known.pid() is not None:
         raise UserError(f"queue: Kueue is on cluster {cluster.name!r} already")
-    program, settings, certificates = build(), _settings(cluster), cluster.directory / _CERTIFICATES
+    program, settings, certificates = build(), _settings(cluster, features), cluster.directory / _CERTIFICATES
     api = cluster.api()
     with api.explained():
         for each in on_loopback(manifests(), settings["webhook"]["port"]):
@@ -95,11 +96,12 @@ def _check_alive(component: Component) -> None:
         raise UserError(f"queue: Kueue has ended: {component.last_words()}")
 
 
-def _settings(cluster: KwokCluster) -> dict[str, Any]:
+def _settings(cluster: KwokCluster, features: Mapping[str, bool] | None = None) -> dict[str, Any]:
     """Return its configuration, written down the first time: its ports stay what they are."""
     file = cluster.directory / _SETTINGS
     if not file.exists():
-        made = configuration(private_dir(cluster.directory / _CERTIFICATES), free_port(), free_port(), free_port())
+        certificates = private_dir(cluster.directory / _CERTIFICATES)
+        made = configuration(certificates, free_port(), free_port(), free_port(), features)
         write_text(file, yaml_text(made), mode=PRIVATE)
     return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
 

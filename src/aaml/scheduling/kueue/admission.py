@@ -50,12 +50,13 @@ class _Entry:
 class Admission:
     """Kueue's queues and quotas over nodes: workloads come (`submit`), are admitted (`settle`) and end (`finish`).
 
-    Raises `UserError` for a queue, a flavor or a cohort that is not as it has to be.
+    `balanced` is Kueue's gate TASBalancedPlacement. Raises `UserError` for a queue, a flavor or a cohort that is not as
+    it has to be.
     """
 
     def __init__(
         self, queues: Iterable[ClusterQueue], flavors: Iterable[Flavor], nodes: Iterable[Node],
-        cohorts: Iterable[Cohort] = (),
+        cohorts: Iterable[Cohort] = (), *, balanced: bool = False,
     ) -> None:  # fmt: skip
         self.queues = {queue.name: queue for queue in queues}
         self._flavors = {flavor.name: flavor for flavor in flavors}
@@ -63,7 +64,11 @@ class Admission:
             for name in sorted(queue.flavors - self._flavors.keys()):
                 raise bad_value(f"flavors of {queue.name}", name, f"one of {', '.join(self._flavors)}")
         self._quotas = Quotas(list(self.queues.values()), cohorts)
-        self.rooms = {flavor.name: NodeRoom(flavor, nodes) for flavor in self._flavors.values() if flavor.levels}
+        self.rooms = {
+            flavor.name: NodeRoom(flavor, nodes, balanced=balanced)
+            for flavor in self._flavors.values()
+            if flavor.levels
+        }
         self._waiting = {name: _Waiting() for name in self.queues}
         self._last: dict[str, tuple[Attempt, int]] = {}
         self.admitted: dict[str, Admitted] = {}

@@ -14,11 +14,12 @@ Amounts = Mapping[str, int]
 class NodeRoom:
     """The nodes that a flavor's labels select and that have a label of each level; cordoned ones have no place in it.
 
-    `name` is that of the Topology, for messages. Taints and selectors count where the narrowest level is the node.
+    `name` is that of the Topology, for messages, and `balanced` Kueue's gate TASBalancedPlacement. Taints and selectors
+    count where the narrowest level is the node.
     """
 
-    def __init__(self, flavor: Flavor, nodes: Iterable[Node], name: str = "default") -> None:
-        self.flavor = flavor
+    def __init__(self, flavor: Flavor, nodes: Iterable[Node], name: str = "default", *, balanced: bool = False) -> None:
+        self.flavor, self._balanced = flavor, balanced
         self._name = name
         self._by_node = bool(flavor.levels) and flavor.levels[-1] == HOSTNAME_LABEL
         self._used: dict[Domain, dict[str, int]] = {}
@@ -46,6 +47,11 @@ class NodeRoom:
         """The labels of its levels, from wide to narrow."""
         return self.flavor.levels
 
+    @property
+    def leaves(self) -> Sequence[Domain]:
+        """The domains of the narrowest level."""
+        return list(self._free)
+
     def place(
         self, pods: PodSet, request: TopologyRequest, taken: Mapping[Domain, Amounts], *, empty: bool
     ) -> Assignment | NoRoom:
@@ -58,7 +64,7 @@ class NodeRoom:
             left = self._left(leaf, empty=empty)
             _add(left, taken.get(leaf, {}), -1)
             fits[leaf] = count_in(asked, left)
-        return self._topology.place(fits, pods.count, request)
+        return self._topology.place(fits, pods.count, request, balanced=self._balanced)
 
     def holds(self, domains: Assignment, requests: Amounts) -> bool:
         """Say whether so many pods with these requests still fit in each of these domains."""

@@ -8,6 +8,7 @@ all (BestFit); `unconstrained` begins with the least free one (LeastFreeCapacity
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aaml.scheduling.kueue.balanced import Balance
 from aaml.scheduling.kueue.objects import TopologyRequest
 
 Domain = tuple[str, ...]
@@ -51,12 +52,18 @@ class Topology:
             found = [child for domain in found for child in self.children(domain)]
         return found
 
-    def place(self, fits: Mapping[Domain, int], count: int, request: TopologyRequest) -> Assignment | NoRoom:
-        """Return where `count` pods go, of which so many fit in each leaf."""
+    def place(
+        self, fits: Mapping[Domain, int], count: int, request: TopologyRequest, *, balanced: bool = False
+    ) -> Assignment | NoRoom:
+        """Return where `count` pods go, of which so many fit in each leaf; `balanced`: with that gate."""
         unconstrained = request.how == "unconstrained"
         level = self.levels[-1] if unconstrained else request.level
         if level not in self.levels:
             return NoRoom(f"no requested topology level: {level}")
+        if balanced and request.how == "preferred":
+            spread = self._balanced(fits, count, self.levels.index(level))
+            if spread is not None:
+                return spread
         trial = _Trial(self, self._summed(fits), count, unconstrained)
         found = trial.fitting(self.levels.index(level), required=request.how == "required")
         if isinstance(found, NoRoom):
@@ -67,6 +74,22 @@ class Topology:
             below = [child for domain in taken for child in self.children(domain)]
             taken = trial.least(trial.sorted(below))
         return tuple(sorted((domain, pods) for domain, pods in taken.items() if pods))
+
+    def _balanced(self, fits: Mapping[Domain, int], count: int, depth: int) -> Assignment | NoRoom | None:
+        """Return where pods go that are spread evenly, None where nothing can be balanced."""
+        search = Balance(self.children, self._summed(fits), count)
+        leaves = depth == len(self.levels) - 1
+        groups = [self.children(above) for above in self.level(depth - 1)]
+        found = search.find(groups, leaves=leaves)
+        if found is None or isinstance(found, str):
+            return None if found is None else NoRoom(found)
+        for _ in range(depth if leaves else depth + 1, len(self.levels) - 1):
+            below: dict[Domain, int] = {}
+            for domain, pods in found.items():
+                trial = _Trial(self, search.room, pods, unconstrained=False)
+                below |= trial.least(trial.sorted(self.children(domain)))
+            found = below
+        return tuple(sorted((domain, pods) for domain, pods in found.items() if pods))
 
     def _summed(self, fits: Mapping[Domain, int]) -> dict[Domain, int]:
         """Return how many pods fit in each domain of every level."""

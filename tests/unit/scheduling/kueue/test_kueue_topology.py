@@ -57,6 +57,29 @@ def test_the_last_block_is_the_one_that_fits_best():
     assert place(hosts, 5, "preferred", "block", levels=("block",)) == {"b2": 1, "b3": 4}
 
 
+@pytest.mark.parametrize(
+    ("hosts", "count", "expected"),
+    [
+        pytest.param({"x1": ("b1", "r1", 15), "x2": ("b1", "r2", 15)}, 25, {"x1": 13, "x2": 12}, id="basic"),
+        pytest.param({"x1": ("b1", "r1", 15), "x2": ("b1", "r1", 13), "x3": ("b1", "r1", 10)}, 23,
+                     {"x1": 12, "x2": 11}, id="optimal set of domains"),
+        pytest.param({"x1": ("b1", "r1", 20), "x2": ("b1", "r1", 10), "x3": ("b2", "r2", 15), "x4": ("b2", "r2", 15)},
+                     22, {"x3": 11, "x4": 11}, id="correct block"),
+        pytest.param({"x1": ("b1", "r1", 14), "x2": ("b1", "r1", 11), "x3": ("b2", "r2", 15), "x4": ("b2", "r2", 10)},
+                     25, {"x1": 14, "x2": 11}, id="not of different blocks"),
+    ],
+)  # fmt: skip
+def test_with_balanced_placement_pods_are_spread_as_kueues_own_tests_say(hosts, count, expected):
+    """The cases "balanced placement" of tas_cache_test.go that have no slices."""
+    every = [
+        Node(name, {"gpu": room, "pods": 100}, {"block": block, "rack": rack, HOSTNAME_LABEL: name})
+        for name, (block, rack, room) in hosts.items()
+    ]
+    room = NodeRoom(Flavor("f", {}, LEVELS), every, balanced=True)
+    found = room.place(PodSet(count, {"gpu": 1}), TopologyRequest("preferred", "rack"), {}, empty=False)
+    assert {values[-1]: pods for values, pods in found} == expected
+
+
 def test_it_says_how_many_fit():
     assert place(DEFAULT, 4, "required", "rack") == 'topology "default" allows to fit only 3 out of 4 pod(s)'
     assert place(DEFAULT, 1, "required", "rack", cpu=4000) == 'topology "default" doesn\'t allow to fit any of 1 pod(s)'
