@@ -120,6 +120,13 @@ def played(job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def compared(difference: Sequence[float], usual: float) -> str:
+    """Return by how much of what is usual something is more, with its interval where one is known."""
+    mean = mean_interval(difference)
+    ends = f" [{mean.low / usual:+.0%}, {mean.high / usual:+.0%}]" if mean.known else ""
+    return f"{mean.mean / usual:+.0%}{ends}"
+
+
 def main() -> None:
     """Play all episodes, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -148,9 +155,8 @@ def main() -> None:
         reference = [of[args.reference, seed]["job_wait_mean_s"] for seed in seeds]
         for case in cases:
             own = [of[case, seed] for seed in seeds]
-            difference = np.array([row["job_wait_mean_s"] for row in own]) - reference
-            interval, usual = mean_interval(difference), fmean(reference)
-            against = f"{interval.mean / usual:+.0%} [{interval.low / usual:+.0%}, {interval.high / usual:+.0%}]"
+            difference = (np.array([row["job_wait_mean_s"] for row in own]) - reference).tolist()
+            against = compared(difference, fmean(reference))
             cells = " | ".join(f"{fmean(row[name] for row in own):.4g}" for name in SHOWN)
             print(f"| {draw.load:g} | {case} | {against} | {cells} |")
 

@@ -1,9 +1,10 @@
 """Getting the openb trace, file by file, each verified by its MD5 before it is put in place."""
 
 import hashlib
+import http.client
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -105,10 +106,9 @@ def _download(source: str, name: str, wanted: str, path: Path) -> None:
     digest = hashlib.sha256()
 
     def pieces(file: BinaryIO) -> None:
-        with _opened(source, name) as reply:
-            while piece := reply.read(_PIECE_BYTES):
-                digest.update(piece)
-                file.write(piece)
+        for piece in _pieces(source, name):
+            digest.update(piece)
+            file.write(piece)
         if wanted and digest.hexdigest() != wanted:
             raise UserError(f"{name}: {source}: SHA-256 is {digest.hexdigest()}, not {wanted}")
 
@@ -116,6 +116,17 @@ def _download(source: str, name: str, wanted: str, path: Path) -> None:
         write_whole(path, pieces, field="trace")
     except UserError as error:
         raise UserError(f"{name} cannot be had ({error}). Copy the files and name their folder with --from") from None
+
+
+def _pieces(source: str, name: str) -> Iterator[bytes]:
+    """Yield what a source has of a file. Raises `UserError`, which says whence it cannot be fetched, and why."""
+    try:
+        with _opened(source, name) as reply:
+            while piece := reply.read(_PIECE_BYTES):
+                yield piece
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise UserError(f"cannot be fetched from {source}: {why}") from error
 
 
 def _opened(source: str, name: str) -> BinaryIO:

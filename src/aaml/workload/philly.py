@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aaml.errors import UserError, bad_value
-from aaml.workload.table import number, read_table, whole_number
+from aaml.workload.table import number, read_lines, whole_number
 
 FILE = "philly.csv"
 DEFAULT_FOLDER = Path("data/philly")
@@ -59,7 +59,7 @@ def read_jobs(path: Path) -> list[Job]:
         "timestamp": _time, "duration": number(), "num_gpus": _gpus, "gpu_time": number(), "cluster": _queue,
     }  # fmt: skip
     jobs = []
-    for line, row in enumerate(read_table(path, columns), start=2):
+    for line, row in read_lines(path, columns):
         product = row["duration"] * row["num_gpus"]
         if abs(row["gpu_time"] - product) > 1.0 + _ROUNDED * product:
             field = f"{path}, line {line}, column gpu_time"

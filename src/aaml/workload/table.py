@@ -16,8 +16,18 @@ def read_table(
 ) -> Iterator[dict[str, Any]]:
     """Yield a dictionary for each line, with the values of the required and of the optional columns.
 
-    An optional column that is absent or empty is left out, and other columns are not read. Raises `UserError` naming
-    file, line, column and value at the first mistake.
+    As `read_lines`, without the numbers of the lines.
+    """
+    return (values for _, values in read_lines(path, required, optional))
+
+
+def read_lines(
+    path: Path, required: Mapping[str, Parser], optional: Mapping[str, Parser] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each line's number in the file, and its values of the required and of the optional columns.
+
+    Blank lines are passed over. An optional column that is absent or empty is left out, and other columns are not read.
+    Raises `UserError` naming file, line, column and value at the first mistake.
     """
     optional = optional or {}
     try:
@@ -37,7 +47,7 @@ def read_table(
                     values = _parse(dict(zip(header, cells, strict=True)), required, optional)
                 except UserError as error:
                     raise UserError(f"{path}, line {reader.line_num}, column {error}") from None
-                yield values
+                yield reader.line_num, values
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aaml.cluster.objects import RACK_LABEL, Node
-from aaml.errors import bad_value
+from aaml.errors import UserError, bad_value
 from aaml.workload.gangs import JobShape
 from aaml.workload.load import Load, draw_load, take_load
 from aaml.workload.model import Workload
@@ -58,8 +58,12 @@ class TrainingJobs:
                 racks[node.labels[RACK_LABEL]] = racks.get(node.labels[RACK_LABEL], 0) + 1
         per_rack = max(racks.values(), default=0)
         shape = JobShape(min(gpus), per_rack, self.cpu_milli_per_gpu, self.memory_per_gpu)
-        record = _record(record_file(), self.part)
+        path = record_file()
+        record = _record(path, self.part)
         largest = sum(count // shape.gpus_per_node for count in gpus) * shape.gpus_per_node
+        if record.gpus.min() > largest:
+            fewest = record.gpus.min()
+            raise UserError(f"{path}: its jobs ask for {fewest} GPUs or more; expected some of at most {largest}")
         picks, asked, pauses_s = self._drawn(record, jobs, largest, (per_rack or len(gpus)) * shape.gpus_per_node, rng)
         lasts_s = record.durations_s[picks]
         lasts_s = np.maximum(lasts_s * (_MEAN_S / lasts_s.mean()), _SHORTEST_S)
@@ -117,14 +121,21 @@ class _Record(NamedTuple):
 
 
 @lru_cache(maxsize=6)
-def _record(_path: Path, part: Part) -> _Record:
+def _record(path: Path, part: Part) -> _Record:
     every = load_jobs()
+    if not every:
+        raise UserError(f"{path}: has no jobs; expected a line each under its header")
     cut_s = every[0].submitted_s + _TRAINING * (every[-1].submitted_s - every[0].submitted_s)
     jobs: list[Job] = [
         job
         for job in every
         if job.duration_s >= _SHORTEST_S and (part == "whole" or (part == "holdout") == (job.submitted_s >= cut_s))
     ]
+    if not jobs:
+        where = {"training": "in the first 70% of its time", "holdout": "in the last 30% of its time"}.get(
+            part, "in it"
+        )
+        raise UserError(f"{path}: no job {where} runs for {_SHORTEST_S:g} s; expected one at least")
     gpus = np.array([job.gpus for job in jobs])
     return _Record(
         np.array([job.submitted_s for job in jobs]),

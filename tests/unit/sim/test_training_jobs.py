@@ -45,6 +45,40 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AAML_PHILLY", str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("rows", "part", "told"),
+    [
+        ([], "holdout", "has no jobs; expected a line each under its header"),
+        (
+            ["2017-10-09 07:01:55,30,1,30,a"],
+            "holdout",
+            "no job in the last 30% of its time runs for 60 s; expected",
+        ),
+        (["2017-10-09 07:01:55,300,2,600,a"] * 9, "training", "no job in the first 70% of its time runs for 60 s"),
+        (
+            ["2017-10-09 07:01:55,60,512,30720,a"],
+            "holdout",
+            "its jobs ask for 512 GPUs or more; expected some of",
+        ),
+    ],
+    ids=["header only", "all short", "all at one time", "all too large"],
+)
+def test_a_record_without_jobs_to_draw_is_one_line(tmp_path, monkeypatch, rows, part, told) -> None:
+    file = tmp_path / "philly.csv"
+    file.write_text("\n".join(["timestamp,duration,num_gpus,gpu_time,cluster", *rows, ""]))
+    monkeypatch.setenv("AAML_PHILLY", str(tmp_path))
+    with pytest.raises(UserError) as error:
+        replace(TASK, draw=TrainingJobs(part=part)).build(1000, pods=10)
+    assert str(error.value).startswith(f"{file}: {told}")
+    assert "\n" not in str(error.value)
+
+
+def test_the_difference_of_one_seed_has_no_interval() -> None:
+    compared = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/bench_train_philly.py"))["compared"]
+    assert compared([-5.0], 10.0) == "-50%"
+    assert compared([-5.0, -4.0, -6.0, -5.5, -4.5], 10.0).startswith("-50% [-6")
+
+
 def test_a_job_of_several_nodes_is_a_gang_of_one_rack_and_a_smaller_one_a_pod() -> None:
     cluster = TASK.build(1)
     drawn = jobs(cluster.workload.pods)

@@ -236,6 +236,20 @@ def test_a_mistake_in_phillys_record_is_told_with_its_line(tmp_path, capsys, row
     assert not (tmp_path / "out").exists()
 
 
+def test_blank_lines_of_phillys_record_count_as_lines(tmp_path):
+    path = tmp_path / "philly.csv"
+    path.write_text("timestamp,duration,num_gpus,gpu_time,cluster\n\n\n2017-10-09 07:01:55,300,2,999,aa\n")
+    with pytest.raises(UserError, match=r"philly.csv, line 4, column gpu_time: 999.0 is not accepted"):
+        read_jobs(path)
+
+
+def test_what_cannot_be_fetched_is_told_with_whence_and_why(tmp_path):
+    nobody = "http://127.0.0.1:9"
+    with pytest.raises(UserError) as error:
+        fetch_files(tmp_path / "out", [("https://example.com/philly.csv", "")], nobody)
+    assert re.match(rf"philly.csv cannot be had \(cannot be fetched from {nobody}: .*refused\)", str(error.value))
+
+
 def test_phillys_record_is_fetched_and_held_to_its_checksum(tmp_path, capsys):
     out = tmp_path / "philly"
     assert command("trace", ["fetch", "philly", f"--from={record_file().parent}", f"--out={out}"]) == 0
