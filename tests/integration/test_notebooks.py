@@ -18,13 +18,17 @@ ALL = sorted(NOTEBOOKS.glob("0*.ipynb"))
 HERE = [path for path in ALL if path.stem[:2] not in {"07", "08"}]
 SHORTER = {
     "02-train-and-compare": {
-        "STEPS = 2_000_000": "STEPS = 80_000",
-        "    validate_every=250_000,": "    validate_every=40_000,",
+        "STEPS = 2_000_000": "STEPS = 20_000",
+        "    validate_every=250_000,": "    validate_every=10_000,",
     },
     "03-study": {"TRIALS = 6": "TRIALS = 4", "    for seed in (1, 2):": "    for seed in (1,):"},
     "04-q-table": {
+        'table = aaml.train("qtable", task, steps=10_000, out=runs / "table", seed=0, progress=False)':
+        'table = aaml.train("qtable", task, steps=2_000, out=runs / "table", seed=0, progress=False)',
+        'wide = aaml.train("qtable", ten, steps=4_000, out=runs / "wide", seed=0, progress=False)':
+        'wide = aaml.train("qtable", ten, steps=1_000, out=runs / "wide", seed=0, progress=False)',
         'network = aaml.train("dqn", ten, steps=20_000, out=runs / "network", **short)':
-        'network = aaml.train("dqn", ten, steps=2_500, out=runs / "network", **short)',
+        'network = aaml.train("dqn", ten, steps=1_000, out=runs / "network", **short)',
     },
 }  # fmt: skip
 if os.environ.get("AAML_WHOLE_NOTEBOOKS"):

@@ -26,8 +26,8 @@ ALL = ("dqn", "gnn", "acdqn", "acgnn")
 
 def small(agent="acdqn", **others):
     settings = {
-        "task": "balance", "nodes": (3, 4), "pods": 40, "steps": 2_500, "envs": 2, "teacher_steps": 200,
-        "teacher_passes": 2, "validate_every": 1_000, "validation_episodes": 2, "seed": 3, "group_size": 4,
+        "task": "balance", "nodes": (3, 4), "pods": 40, "steps": 1_200, "envs": 2, "teacher_steps": 200,
+        "teacher_passes": 2, "validate_every": 500, "validation_episodes": 2, "seed": 3, "group_size": 4,
         "sampled": 0.5, "batch_size": 64,
     }  # fmt: skip
     if isinstance(AGENTS[others.get("agent", agent)], Dqn):
@@ -66,7 +66,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_and_curve(agent, tmp_path):
 
     def kill():
         calls.append(0)
-        if len(calls) > 150:
+        if len(calls) > 100:
             raise KilledError
         return False
 
