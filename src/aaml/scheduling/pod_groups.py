@@ -7,6 +7,7 @@ those that are as full. Sources: schedule_one_podgroup.go and the plugins GangSc
 NodeResourcesFit and PodGroupPodsCount of kube-scheduler 1.37.2.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -41,6 +42,7 @@ class _Placed:
 
     def __init__(self, state: ClusterState) -> None:
         self.uids: dict[str, dict[str, None]] = {}
+        self.topologies: dict[str, str] = {}  # the constraints of those groups that have one
         for placement in state.placements.values():
             self.note(placement.pod, placement.node_name, True)
         state.observe(self.note)
@@ -51,10 +53,13 @@ class _Placed:
         uids = self.uids.setdefault(pod.group_key, {})
         if placed:
             uids[pod.uid] = None
+            if pod.group.topology_key:
+                self.topologies[pod.group_key] = pod.group.topology_key
         else:
             uids.pop(pod.uid, None)
             if not uids:
                 del self.uids[pod.group_key]
+                self.topologies.pop(pod.group_key, None)
 
 
 _PLACED: WeakKeyDictionary[ClusterState, _Placed] = WeakKeyDictionary()
@@ -70,11 +75,21 @@ def count_placed(state: ClusterState, key: str) -> int:
     return len(_uids(state, key))
 
 
-def _uids(state: ClusterState, key: str) -> Mapping[str, None]:
+def topology_of_placed(state: ClusterState) -> str:
+    """Return the label by which most groups with placed pods are constrained, "" where none is."""
+    named = Counter(_placed(state).topologies.values())
+    return min(named, key=lambda key: (-named[key], key), default="")
+
+
+def _placed(state: ClusterState) -> _Placed:
     known = _PLACED.get(state)
     if known is None:
         known = _PLACED[state] = _Placed(state)
-    return known.uids.get(key, _NOBODY)
+    return known
+
+
+def _uids(state: ClusterState, key: str) -> Mapping[str, None]:
+    return _placed(state).uids.get(key, _NOBODY)
 
 
 # ---- the rules -------------------------------------------------------------------------------------------------------

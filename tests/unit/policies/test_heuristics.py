@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from aaml.cluster.filters import feasible
-from aaml.cluster.objects import RACK_LABEL, GpuRequest, Node, Pod
+from aaml.cluster.objects import RACK_LABEL, GpuRequest, Node, Pod, PodGroup
 from aaml.cluster.state import ClusterState
 from aaml.errors import UserError
 from aaml.policies.fragment_meter import FragmentMeter
-from aaml.policies.heuristics import PolicyOptions, ScorePolicy, scores
+from aaml.policies.heuristics import PolicyOptions, ScorePolicy, racks, scores
 from aaml.policies.registry import POLICIES, make_policy, register_policy
 from support import make
 from support.make import GIB
@@ -219,6 +219,33 @@ def test_own_policies_by_name_and_by_file(tmp_path):
         make_policy("fastest")
     with pytest.raises(ValueError, match="built in"):
         register_policy("random")(last)
+
+
+@pytest.mark.parametrize("known", ["placed", "tried"])
+def test_rack_packing_knows_racks_by_the_label_that_groups_name(known, caplog):
+    """Racks A, A, B, B; A1 is full. Eight GPUs go to A2, whose rack has one empty node, wherever racks are known."""
+    racks._say_once.cache_clear()
+    label, gang = "example.com/rack", PodGroup("g", 1, "example.com/rack")
+    state = ClusterState(
+        Node(f"{rack}{number}", {"cpu": 8000, "memory": 8 << 30, "pods": 10}, {label: rack}, gpu_count=8)
+        for number in (2, 1)
+        for rack in "BA"
+    )
+    first = Pod("first", gpu=GpuRequest(8, 1000), group=gang if known == "placed" else None)
+    state.assume(first, "A1")
+
+    def best(pod: Pod) -> set[str]:
+        scores = racks.rack_packing(make.context(state, pod, feasible(state, pod).mask))
+        free = [score if name != "A1" else -np.inf for name, score in zip(state.names, scores, strict=True)]
+        return {name for name, score in zip(state.names, free, strict=True) if score == max(free)}
+
+    assert best(Pod("q", gpu=GpuRequest(8, 1000), group=gang if known == "tried" else None)) == {"A2"}
+    assert "rack-packing" not in caplog.text
+    state.remove_pod(first.uid)
+    state.assume(Pod("plain", gpu=GpuRequest(8, 1000)), "A1")
+    for _ in range(2):
+        assert best(Pod("q", gpu=GpuRequest(8, 1000))) == {"A2", "B1", "B2"}
+    assert caplog.text.count("rack-packing: no node has the label rack: all nodes count as one rack") == 1
 
 
 def test_rack_packing_fills_nodes_then_racks_that_no_gang_can_use():
