@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from aaml.cluster.objects import Node
+from aaml.cluster.objects import Node, PodGroup
 from aaml.cluster.quantity import CPU, MEMORY, PODS
+from aaml.kube.cluster import LiveOptions
 from aaml.kube.provision import KwokCluster, create_nodes
+from aaml.live.recorder import Recorder
+from aaml.workload.trace.trace import Trace
 from support.kwok import pod, pods, until
 from support.live_scheduler import LiveScheduler
 from support.processes import Process
@@ -82,12 +86,32 @@ def nodes_of(api):
     return {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods(api, "default")}
 
 
-def test_kube_scheduler_places_a_group_in_one_rack_and_none_of_one_that_fits_in_none(api):
-    """Four pods that fill a node each have room in the rack of four nodes alone; five have it nowhere."""
-    api.request("POST", GROUPS, group("four", 4))
-    for number in range(4):
-        api.request("POST", "/api/v1/namespaces/default/pods", member(f"four-{number}", "four"))
-    until(lambda: all(nodes_of(api).values()), "a group that is placed")
+def test_kube_scheduler_places_a_group_in_one_rack_and_none_of_one_that_fits_in_none(api, cluster):
+    """Four pods that fill a node each have room in the rack of four nodes alone; five have it nowhere.
+
+    A recording has the group, and a dry run leaves its pods out.
+    """
+    told = []
+    with (
+        closing(Recorder.connect(cluster.kubeconfig, told.append)) as recorder,
+        LiveScheduler("default-scheduler", cluster.kubeconfig, LiveOptions(dry_run=True)) as shadow,
+    ):
+        api.request("POST", GROUPS, group("four", 4))
+        for number in range(4):
+            api.request("POST", "/api/v1/namespaces/default/pods", member(f"four-{number}", "four"))
+        until(lambda: all(nodes_of(api).values()), "a group that is placed")
+
+        def recorded():
+            recorder.pump(0.1)
+            ours = [life for life in Trace.of(told).lives.values() if life.pod.name.startswith("four")]
+            return len(ours) == 4 and all(life.bound_s and life.pod.group for life in ours)
+
+        until(recorded, "a recorded group")
+        until(lambda: shadow.cluster._handlers.left_out == 4, "pods of groups that a dry run leaves out")
+    assert shadow.results == []
+    assert {life.pod.group for life in Trace.of(told).lives.values()} == {
+        PodGroup("four", 4, "rack", preemption_policy="PreemptLowerPriority")  # which admission fills in
+    }
     assert sorted(nodes_of(api).values()) == ["r1-0", "r1-1", "r1-2", "r1-3"]
     api.request("POST", GROUPS, group("five", 4))
     for number in range(4):
@@ -231,6 +255,13 @@ def test_an_important_group_preempts_a_whole_group_that_is_disrupted_as_one(api,
         there = nodes_of(api)
         assert {there[f"urgent-{number}"].partition("-")[0] for number in range(3)} == {"r1"}
         assert [name for name in there if name.startswith("lesser")] == []
+        uid = json.loads(api.request("GET", f"{GROUPS}/urgent"))["metadata"]["uid"]
+
+        def told():
+            events = json.loads(api.request("GET", "/api/v1/namespaces/default/events"))["items"]
+            return {each["message"] for each in events if each["reason"] == "Preempted"}
+
+        until(lambda: told() == {f"Preempted by podgroup {uid} on node cluster"}, "events in kube-scheduler's words")
     assert live.error is None
     for name in ("urgent", "lesser"):
         api.request("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
