@@ -152,7 +152,7 @@ class Admission:
             if attempt.mode == NO_FIT:
                 continue
             if attempt.mode == FIT:
-                entry.admitted = self._fits(name, attempt)
+                entry.admitted = self._fits(name, attempt) and not _refused(attempt)
                 entry.skipped = not entry.admitted
             if attempt.mode == PREEMPT or entry.admitted:
                 amounts = dict(attempt.usage) if entry.admitted else self._reserved(name, attempt)
@@ -219,6 +219,15 @@ class Admission:
         if not at_once and not entry.attempt.pending_flavors:
             waiting.inadmissible[workload.name] = waiting.active.pop(workload.name)
         return True
+
+
+def _refused(attempt: Attempt) -> bool:
+    """Say whether the API server refuses what Kueue 0.17.0 wants to write down: less than no pods in a domain.
+
+    It does not count the places for pods between the pod sets of a workload, so that a node may end with less than
+    none; what is spread over several domains then takes these places back. Such a workload is tried for ever.
+    """
+    return any(count < 0 for given in attempt.pod_sets for _, count in given.domains or ())
 
 
 def _order(workload: Workload) -> tuple[int, float, str]:

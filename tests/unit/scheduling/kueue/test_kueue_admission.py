@@ -151,6 +151,18 @@ def test_a_gang_that_fits_in_no_rack_now_waits_and_holds_no_room_for_the_next_cy
     assert [each.workload.name for each in admission.settle()] == ["gang"]
 
 
+def test_places_for_pods_that_a_node_has_not_got_keep_a_spread_workload_out():
+    """As seen on the real Kueue 0.17.0, whose status with -1 pods in a domain the API server refuses."""
+    three = [Node(f"n{n}", {CPU: 100, "pods": 3}, {"rack": "r", HOSTNAME_LABEL: f"n{n}"}) for n in range(3)]
+    admission = Admission([queue("q", 100, flavors=("racks",))], [RACKS], three)
+    pair = Workload("pair", "q", (PodSet(2, {CPU: 1}), PodSet(2, {CPU: 1}, name="more")))
+    assert admitted(admission, pair) == ["pair"]
+    assert [given.domains for given in admission.admitted["pair"].pod_sets] == [((("r", "n0"), 2),)] * 2
+    assert admitted(admission, workload("spread", "q", 1, 4, created_s=1)) == []
+    assert admission.waits("spread")
+    assert admitted(admission, workload("small", "q", 1, 2, priority=1, created_s=2)) == ["small"]
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
