@@ -28,7 +28,7 @@ from aaml.cluster.state import ClusterState
 from aaml.errors import UserError, bad_value
 from aaml.extras import lazily
 from aaml.files import RowWriter
-from aaml.workload.table import Parser, any_text, number, quantity, read_table, whole_number
+from aaml.workload.table import Parser, any_text, number, quantity, read_lines, read_table, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,10 +158,10 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         with path.open(encoding="utf-8-sig") as file:
             header = [name.strip() for name in file.readline().split(",")]
     except (OSError, UnicodeDecodeError):
-        header = []  # read_table says what is wrong
+        header = []  # read_lines says what is wrong
     wide = {name: number(0.0) for name in header if name.startswith(tuple(f"{p}_" for p in PREFIXES))}
     names = node_names(header)
-    for line, row in enumerate(read_table(path, required | {n: p for n, p in wide.items() if n not in required}), 2):
+    for line, row in read_lines(path, required | {n: p for n, p in wide.items() if n not in required}):
         if row["action"] >= len(names):
             raise bad_value(
                 f"{path}, line {line}, column action", row["action"], f"0 to {len(names) - 1}, a node's place"

@@ -57,6 +57,7 @@ def test_a_table_of_ones_own_needs_four_columns_and_may_say_more(tmp_path):
         ("name,cpu,memory\na,1,1Gi\n", "pods.csv, line 1: column 'created_s' is missing"),
         ("name,cpu,memory,created_s\na,one,1Gi,0\n", "pods.csv, line 2, column cpu"),
         ("name,cpu,memory,created_s,node\na,1,1Gi,0,n1\n", "pods.csv, line 2: has one of node and bound_s"),
+        ("name,cpu,memory,created_s,node\n\n\na,1,1Gi,0,n1\n", "pods.csv, line 4: has one of node and bound_s"),
         ("name,cpu,memory,created_s,node,bound_s\na,1,1Gi,0,n7,1\n", "column node: 'n7' is not accepted; expected n1"),
     ],
 )

@@ -16,7 +16,7 @@ from aaml.cluster.quantity import CPU, MEMORY, PODS
 from aaml.errors import UserError, bad_value
 from aaml.workload import traces
 from aaml.workload.deployments import Deployment, read_deployments
-from aaml.workload.table import Parser, any_text, choice, number, quantity, read_table, whole_number
+from aaml.workload.table import Parser, any_text, choice, number, quantity, read_lines, read_table, whole_number
 from aaml.workload.trace.formats.common import (
     DEVICE_MILLI,
     PODS_PER_NODE,
@@ -91,7 +91,7 @@ def own_table(path: Path, _options: Options) -> Converted:
         "namespace": any_text, "node": choice(*known), "priority": whole_number(-_LARGEST_PRIORITY),
     }  # fmt: skip
     lives = []
-    for line, row in enumerate(read_table(folder / PODS_FILE, {**amounts, "created_s": number()}, further), start=2):
+    for line, row in read_lines(folder / PODS_FILE, {**amounts, "created_s": number()}, further):
         if ("node" in row) != ("bound_s" in row):
             raise UserError(f"{folder / PODS_FILE}, line {line}: has one of node and bound_s; expected both or neither")
         pod = Pod(
