@@ -6,14 +6,17 @@ average: the 99th percentile of waits, and the evictions for each hour that a po
     python benchmarks/bench_promise.py --types aws_instance_types.json --out runs/promise        # an hour of a core
     python benchmarks/bench_promise.py --nodes 20 --curve --out runs/curve     # dollars against seconds, all settings
 
+Karpenter's episodes take nearly all of the time. `--pair promise.csv` takes them from an earlier run.
+
 Rows go to promise.csv, one an episode, and the table to summary.csv: for each workload and size what is promised, in
 which share of the episodes it was kept, means, and the bill against the pair's.
 """
 
 import argparse
+import csv
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import exp, log
@@ -43,6 +46,8 @@ LOOSER_S = 20.0
 BATCHES = ((1, 10), (2, 10), (5, 20), (10, 30), (20, 30), (30, 60), (60, 120))
 PROMISES_S = (25, 30, 35, 40, 50, 60, 80, 120)
 Row = tuple[float, ...]
+Played = Mapping[tuple[int, int, int], Row]
+"""By workload, nodes and seed."""
 
 
 def play(number: int, nodes: int, seed: int, policy: NodePolicy | KarpenterSettings | None) -> Row:
@@ -57,9 +62,22 @@ def play(number: int, nodes: int, seed: int, policy: NodePolicy | KarpenterSetti
     return tuple(evaluate_nodes(task, seed, nodes, [(PACKING, None)], METRICS)[0].tolist())
 
 
+def read_pair(path: Path) -> Played:
+    """Return what an earlier run has played of the pair."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            (int(row["workload"]), int(row["nodes"]), int(row["seed"])): tuple(float(row[name]) for name in METRICS)
+            for row in csv.DictReader(file)
+            if row["policy"] == PACKING
+        }
+
+
 @dataclass(frozen=True)
 class Case:
-    """A workload at a size: plays policies on the same episodes, writes each, and prints a line for each policy."""
+    """A workload at a size: plays policies on the same episodes, writes each, and prints a line for each policy.
+
+    `played`: the pair's episodes that need no playing.
+    """
 
     number: int
     nodes: int
@@ -68,15 +86,18 @@ class Case:
     writer: RowWriter
     summary: RowWriter
     bar: "tqdm[Any]"
+    played: Played
 
     def play(self, name: str, policy: NodePolicy | KarpenterSettings | None) -> list[Row]:
         """Return the rows of all episodes, in the order of their seeds."""
-        jobs = [(self.number, self.nodes, seed, policy) for seed in self.seeds]
-        found: dict[int, Row] = {}
-        for place, row in self.pool.run(play, jobs):
-            found[place] = row
+        known = {} if policy is not None else self.played
+        found = {seed: known[key] for seed in self.seeds if (key := (self.number, self.nodes, seed)) in known}
+        self.bar.update(len(found))
+        missing = [seed for seed in self.seeds if seed not in found]
+        for place, row in self.pool.run(play, [(self.number, self.nodes, seed, policy) for seed in missing]):
+            found[missing[place]] = row
             self.bar.update()
-        rows = [found[place] for place in range(len(jobs))]
+        rows = [found[seed] for seed in self.seeds]
         promise = policy.promised if isinstance(policy, NodePolicy) else {}
         promised = promise.get("wait_p99_s", ""), promise.get("evictions_per_pod_hour", "")
         for seed, row in zip(self.seeds, rows, strict=True):
@@ -123,6 +144,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[20, 100, 400])
     parser.add_argument("--seeds", default="1000..1019")
     parser.add_argument("--policy", default="learned", help="`learned`, or a file of `aaml search nodes`")
+    parser.add_argument("--pair", type=Path, help="promise.csv of an earlier run: what it has of the pair is kept")
     parser.add_argument("--curve", action="store_true", help="many promises and many batch durations instead")
     parser.add_argument("--workers", default="1")
     parser.add_argument("--out", type=Path, default=Path("runs/promise"))
@@ -130,6 +152,7 @@ def main() -> None:
     if args.types is not None:
         os.environ["AWS_TYPES"] = str(args.types.resolve())
     seeds, policy = list(parse_seeds(args.seeds)), find_autoscaler(args.policy)
+    played = read_pair(args.pair) if args.pair else {}
     if not isinstance(policy, NodePolicy):
         raise SystemExit(f"--policy: {args.policy}: expected `learned`, or a file of `aaml search nodes`")
     cases, kinds = list(product(args.workloads, args.nodes)), 1 + (len(BATCHES) + len(PROMISES_S) if args.curve else 2)
@@ -138,7 +161,7 @@ def main() -> None:
     print(f"| {' | '.join(SUMMARY)} |\n|{' --- |' * len(SUMMARY)}")
     with open_pool(args.workers) as pool, progress_bar("bills", len(cases) * len(seeds) * kinds, "episode") as bar:
         for number, nodes in cases:
-            play_case(Case(number, nodes, seeds, pool, writer, summary, bar), policy, curve=args.curve)
+            play_case(Case(number, nodes, seeds, pool, writer, summary, bar, played), policy, curve=args.curve)
 
 
 if __name__ == "__main__":

@@ -166,9 +166,11 @@ def _pods(seen: Observed, listed: Sequence[Pod], after: Sequence[int]) -> tuple[
     """Return the lists, times, traits of pods, and for how long they may not be evicted."""
     count, waits = len(listed), len(seen.waiting)
     pods, times = np.zeros((len(POD), count), np.int32), np.full((len(POD_TIME), count), inf)
-    pods[POD.after], pods[POD.waiting, :waits] = after, np.arange(waits)
+    pods[POD.after], pods[POD.noted] = after, -1
+    pods[[POD.waiting, POD.noted], :waits] = np.arange(waits)
     pods[POD.stopping] = [pod.uid in seen.stopping for pod in listed]
     times[POD_TIME.created_s] = [pod.created_s for pod in listed]
+    times[POD_TIME.noted_s, :waits] = [each.since_s for each in seen.waiting.values()]
     traits, kept_s = np.zeros((len(TRAIT), count), np.int32), np.zeros(count)
     traits[TRAIT.rank, sorted(range(count), key=lambda k: listed[k].uid)] = np.arange(count)
     traits[TRAIT.owned] = [is_made_again(pod) for pod in listed]

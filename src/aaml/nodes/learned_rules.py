@@ -52,6 +52,7 @@ SETTLING_S = 3.0  # after a drain, in which its pods are about to wait again or 
 FORGOTTEN_S = 60.0  # after which a replacement that is still not ready is not waited for
 FAST_S, SLOW_S = 30.0, 180.0  # over which the load is averaged
 _SWING_S = 60.0  # over which its changes are added up
+_OF_USE = 2.0  # as how many times its worth room counts that pods like those that are there could use
 REPLACED = 5  # nodes that are tried alone and two by two
 HOUR_S = 3600.0
 _LEAST_SHARE = 0.001  # of its price, for a node that commitments pay for
@@ -131,15 +132,21 @@ def _is_promised(terms: Record) -> bool:
 
 
 @inlined
+def _last_s(at: Record, terms: Record, noted_s: float) -> float:
+    """Return the last moment that may keep the promise to a pod: when a node is bought for it."""
+    patience_s = at.patience_s if terms.wait_mean_s > 0.0 else np.inf
+    if terms.wait_p99_s > 0.0:
+        patience_s = min(patience_s, terms.wait_p99_s - at.launch_s - at.lead_s)
+    return noted_s + patience_s
+
+
+@inlined
 def buy_s(at: Record, terms: Record) -> float:
-    """Return when nodes are bought for those that ask: under a promise at the last moment that may keep it."""
+    """Return when nodes are bought for those that ask: under a promise at the last moment of the first of them."""
     if at.opened_s == np.inf:
         return np.inf
     if _is_promised(terms):
-        patience_s = at.patience_s if terms.wait_mean_s > 0.0 else np.inf
-        if terms.wait_p99_s > 0.0:
-            patience_s = min(patience_s, terms.wait_p99_s - at.launch_s - at.lead_s)
-        return max(at.opened_s + patience_s, at.latest_s)
+        return max(_last_s(at, terms, at.opened_s), at.latest_s)
     return min(at.latest_s + terms.idle_s * at.slower, max(at.opened_s + terms.patience_s * at.slower, at.latest_s))
 
 
@@ -218,7 +225,10 @@ def _add_load(at: Record, now_s: float) -> None:
 
 @outlined
 def _buy(ref: RuleReference) -> int:
-    """Write types for the pods that fit nowhere into `work.bought`; returns how many."""
+    """Write types for the pods that fit nowhere into `work.bought`; returns how many.
+
+    Under a promise they are for pods whose last moment it is. Others go where these leave room, or wait for their own.
+    """
     own, work = referent(ref)
     rows, _, pods, missing = _measured(ref)
     if missing == 0:
@@ -226,9 +236,37 @@ def _buy(ref: RuleReference) -> int:
     left = _without_row(work, work.packed, work.packed, pods)
     if _is_committed(own.terms):
         _count_nodes(ref)
-    spare = own.terms.spare_value + own.terms.spare_growth * _growth(own.at)
+    promised = _is_promised(own.terms)
+    spare = own.terms.spare_value * (_OF_USE if promised else 1.0) + own.terms.spare_growth * _growth(own.at)
     spare = min(max(spare, 0.0), 1.0)
-    return _types_for(ref, rows, work.packed, left, spare, OFFER.powered, own.terms.largest_share)
+    due = _due_first(own, work, left) if promised else left
+    bought = _types_for(ref, rows, work.packed, left, due, spare, OFFER.powered, own.terms.largest_share)
+    for k in range(left):
+        pod = work.packed[k]
+        if work.marked[k] and own.pods[POD.noted, pod] >= 0:
+            own.at.opened_s = min(own.at.opened_s, own.pod_times[POD_TIME.noted_s, pod])
+    return bought
+
+
+@inlined
+def _due_first(own: Seen, work: RuleWork, count: int) -> int:
+    """Put those of the first pods of `work.packed` first whose last moment it is; returns how many these are.
+
+    One that still runs on a node on its way out has not begun to wait.
+    """
+    due, later = 0, 0
+    for k in range(count):
+        pod = work.packed[k]
+        waits = own.pods[POD.noted, pod] >= 0
+        if waits and _last_s(own.at, own.terms, own.pod_times[POD_TIME.noted_s, pod]) <= own.at.now_s:
+            work.packed[due] = pod
+            due += 1
+        else:
+            work.base[later] = pod
+            later += 1
+    for k in range(later):
+        work.packed[due + k] = work.base[k]
+    return due
 
 
 @outlined
@@ -268,7 +306,7 @@ def _fitting(ref: RuleReference, pods: int) -> tuple[int, int]:
         cpu += shape[_CPU]
         memory += shape[_MEMORY]
         gpus += shape[SHAPE_COUNT] * shape[SHAPE_MILLI]
-    at.load = -np.inf
+    at.load, at.wanted_cpu, at.wanted_memory = -np.inf, cpu, memory
     for i in range(own.terms.corners):
         load = own.corners[i, 0] * cpu + own.corners[i, 1] * memory
         if own.corners.shape[1] > 2:
@@ -385,23 +423,26 @@ def _without_row(work: RuleWork, pods: Array, left: Array, count: int) -> int:
 
 
 @outlined
-def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: float, column: int, largest_share: float,
+def _types_for(
+    ref: RuleReference, first: int, pods: Array, count: int, due: int, spare: float, column: int, largest_share: float,
 ) -> int:  # fmt: skip
-    """Write types for pods into `work.bought`, each the one with the most value for its price; returns how many.
+    """Write types into `work.bought` until the first `due` pods have a place; returns how many.
 
-    Value is what the pods that fit are worth, and a share `spare` of what is left over is, divided by `column` of
-    `OFFER`. Types that are worth more than `largest_share` of the load are bought where no other fits. Pods that fit
-    none are left out. Working memory is `work.left` from row `first` on, and `work.marked`.
+    Each is the one with the most value for its price: what those of all `count` pods that fit are worth, and a share
+    `spare` of what is left over is, divided by `column` of `OFFER`. Types that are worth more than `largest_share` of
+    the load are bought where no other fits. Pods that fit none are left out. Working memory is `work.left` from row
+    `first` on, and `work.marked`, which are in the end those without a place.
     """
     own, work = referent(ref)
     at, bought, waiting, committed = own.at, 0, 0, _is_committed(own.terms)
+    promised = _is_promised(own.terms)
     for k in range(count):
         work.marked[k] = _fits_a_type(own, pods[k])
-        waiting += work.marked[k]
+        waiting += work.marked[k] and k < due
     while waiting:
         best, small, most, most_small = -1, -1, -np.inf, -np.inf
         for kind in range(own.terms.kinds):
-            taken, used = _fill(own, work, first, pods, count, kind, False)
+            taken, used = _fill(own, work, first, pods, count, due, kind, False)
             offered = (
                 own.type_allocatable[kind, CPU_COLUMN] * at.cpu_worth
                 + own.type_allocatable[kind, MEMORY_COLUMN] * at.memory_worth
@@ -410,13 +451,14 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
             value = -np.inf
             if taken:
                 price = own.offers[column, kind] * (work.adds[kind] if committed else 1.0)
-                value = (used + spare * _spare(own, offered - used)) / price
+                room = _of_use(own, work, first) if promised else offered - used
+                value = (used + spare * _spare(own, room)) / price
             if best < 0 or value > most:
                 best, most = kind, value
             if offered <= largest_share * at.load and value > most_small:
                 small, most_small = kind, value
         kind = small if small >= 0 else best
-        taken, _ = _fill(own, work, first, pods, count, kind, True)
+        taken, _ = _fill(own, work, first, pods, count, due, kind, True)
         waiting -= taken
         work.bought[bought] = kind
         bought += 1
@@ -427,6 +469,16 @@ def _types_for(ref: RuleReference, first: int, pods: Array, count: int, spare: f
             work.there[work.bought[k]] -= 1.0
         _count(ref, 0, 0.0)
     return bought
+
+
+@inlined
+def _of_use(own: Seen, work: RuleWork, row: int) -> float:
+    """Return what room is worth that pods could use which ask for CPU and memory as all that are there do together."""
+    at = own.at
+    cpu = work.left[row, CPU_COLUMN] / max(at.wanted_cpu, 1.0)
+    memory = work.left[row, MEMORY_COLUMN] / max(at.wanted_memory, 1.0)
+    together = at.wanted_cpu * at.cpu_worth + at.wanted_memory * at.memory_worth
+    return together * min(cpu, memory) + _devices_in_all(work.gpu_left, row) * at.gpu_worth
 
 
 @inlined
@@ -459,11 +511,13 @@ def _fits_a_type(own: Seen, pod: int) -> bool:
 
 
 @inlined
-def _fill(own: Seen, work: RuleWork, spot: int, pods: Array, count: int, kind: int, take: bool) -> tuple[int, float]:
+def _fill(
+    own: Seen, work: RuleWork, spot: int, pods: Array, count: int, due: int, kind: int, take: bool
+) -> tuple[int, float]:
     """Fill a node of a type with those of the pods that are `work.marked`, in their order, each that still fits.
 
-    Returns how many that are, and what they are worth: none where the type cannot be had. With `take` they
-    are marked no more. Working memory is the row `spot`.
+    Returns how many of the first `due` that are, and what all are worth: none where the type cannot be had. With `take`
+    they are marked no more. Working memory is the row `spot`.
     """
     if not _is_on_sale(own.on_sale, kind):
         return 0, 0.0
@@ -474,7 +528,7 @@ def _fill(own: Seen, work: RuleWork, spot: int, pods: Array, count: int, kind: i
             continue
         shape = own.shapes[own.shape_of[pods[k]]]
         if pod_fits(work.left, spot, shape, work.gpu_left):
-            taken += 1
+            taken += k < due
             used += _worth(own, shape)
             reserve(work.left, spot, shape, work.gpu_left)
             if take:
@@ -906,7 +960,7 @@ def _in_place_of(ref: RuleReference, rows: int, ready: int, first: Number, secon
         _leave(ref, first)
         _leave(ref, second)
     one = _one_for_all(own, work, rows, left)
-    several = _types_for(ref, rows, work.base, left, 0.0, OFFER.price, 1.0)
+    several = _types_for(ref, rows, work.base, left, left, 0.0, OFFER.price, 1.0)
     alone, together = own.offers[OFFER.price, max(one, 0)], _price(own, work, several)
     if committed:
         alone, together = alone * work.adds[max(one, 0)], _added(own, work, several, together)
@@ -932,7 +986,7 @@ def _one_for_all(own: Seen, work: RuleWork, spot: int, count: int) -> int:
         work.marked[k] = True
     best = -1
     for kind in range(own.terms.kinds):
-        if _is_on_sale(own.on_sale, kind) and _fill(own, work, spot, work.base, count, kind, False)[0] == count:
+        if _is_on_sale(own.on_sale, kind) and _fill(own, work, spot, work.base, count, count, kind, False)[0] == count:
             if not _is_committed(own.terms):
                 return kind
             adds = own.offers[OFFER.price, kind] * work.adds[kind]

@@ -143,7 +143,7 @@ STATE = record(
         "slow_load", "cpu_worth", "memory_worth", "gpu_worth", "drained_s", "nothing_s", "replaced_s", "state_s",
         "multi_s", "single_s", "added_s", "metered_s", "price", "watts", "dollars", "fluid_dollars", "core_hours",
         "node_hours", "pod_hours", "kwh", "co2_g", "launch_s", "lead_s", "patience_s", "evicted",
-        "last_load", "variation", "off", "round_s",
+        "last_load", "variation", "off", "round_s", "wanted_cpu", "wanted_memory",
     ),
 )  # fmt: skip
 """How far an autoscaler is at `now_s`; in episodes also the meter (`aaml.nodes.meter`) and what is to come.
@@ -154,10 +154,11 @@ their place. `opened_s`, `latest_s`: when the batch of pods that ask for nodes w
 
 Of learned nodes, `replaced` and `replaced_too`: the nodes that go once what was bought at `replaced_s` is ready, -1 for
 none. `nothing_s`, `released`: the state in which no node could go. `load`: dollars an hour that pods are worth, by the
-dual prices `cpu_worth`, `memory_worth` and `gpu_worth`; `fast_load` and `slow_load` are its averages, `variation` the
-mean square of its changes for each second (`last_load`: the one before), `slower` how many times as long as usual nodes
-are not bought. `launch_s`: how long nodes take to come, `lead_s`: how much earlier than that before a promised second
-they are bought, `patience_s`: how long a pod waits by a promised mean. `evicted`: pods that were, so far.
+dual prices `cpu_worth`, `memory_worth` and `gpu_worth`; `wanted_cpu`, `wanted_memory`: what they ask for together.
+`fast_load` and `slow_load` are averages of the load, `variation` the mean square of its changes for each second
+(`last_load`: the one before), `slower` how many times as long as usual nodes are not bought. `launch_s`: how long nodes
+take to come, `lead_s`: how much earlier than that before a promised second they are bought, `patience_s`: how long a
+pod waits by a promised mean. `evicted`: pods that were, so far.
 
 Of the Cluster Autoscaler, `added_s`: when a group last grew.
 

@@ -35,6 +35,41 @@ def test_nodes_are_provisioned_at_the_last_moment_that_may_keep_the_promise():
     assert [type(each) for each in buyer.act(moment.at(133.0))] == [Provision]
 
 
+def test_pods_wait_for_their_own_last_moment_or_go_where_another_ones_node_leaves_room():
+    """Of two pods that come later one fits beside the first, on a node of four cores; the larger one does not."""
+    four = kind("four", 4, 2.0)
+    buyer = LearnedNodes(replace(PLAIN, wait_p99_s=60.0), Catalogue((four,)), 10_000.0)
+    moment = Moment(100.0).waits(pod("first", 3.0))
+    assert list(buyer.act(moment.at(100.0))) == []
+    moment.seen.now_s = 115.0
+    assert list(buyer.act(moment.waits(pod("large", 2.0), pod("small", 1.0)).seen)) == []
+    assert list(buyer.act(moment.at(133.0))) == [Provision((four,))]
+    assert list(buyer.act(moment.at(133.0))) == []
+    moment.node("new", four, ready=False, launched_s=133.0)
+    while buyer.next_s < 148.0:
+        assert list(buyer.act(moment.at(buyer.next_s))) == []
+    assert buyer.next_s == 148.0 == 115.0 + 60.0 - LAUNCH_S - LEAD_S
+    assert list(buyer.act(moment.at(148.0))) == [Provision((four,))]
+
+
+@pytest.mark.parametrize(("promise", "bought"), [({}, "rich"), ({"wait_p99_s": 60.0}, "even")])
+def test_under_a_promise_room_counts_as_far_as_pods_like_those_there_could_use_it(promise, bought):
+    """A core is worth 3/14 of a dollar and a GiB 1/28: lean and rich cost what they offer, 1 and 2, and even more.
+
+    The pod is worth 0.821 and leaves a core, and 11 GiB on even or 27 on rich. All that is 0.985 and 1 for a dollar; of
+    the latter the pods, with 3.4 GiB for a core, could use 0.334 on both: 0.80 and 0.58 for a dollar.
+    """
+    lean, even, rich = kind("lean", 4, 1.0, 4), kind("even", 4, 1.45, 16), kind("rich", 4, 2.0, 32)
+    numbers = {"spare_value": 1.0, "spare_swing": 0.0, "largest_share": 1.0, **promise}
+    buyer = LearnedNodes(replace(PLAIN, **numbers), Catalogue((lean, even, rich)), 10_000.0)
+    moment = Moment(100.0)
+    for name in "ab":
+        moment.node(name, rich, [pod(f"{name}1", 4.0, 16.0)])
+    moment.waits(pod("waits", 3.0, 5.0))
+    orders = list(buyer.act(moment.at(100.0))) or list(buyer.act(moment.at(133.0)))
+    assert [each.types[0].name for each in orders] == [bought]
+
+
 def test_after_a_pod_that_waited_for_too_long_they_come_earlier_and_after_each_other_one_a_little_later():
     buyer = learned(wait_p99_s=60.0)
     for _ in range(100):
