@@ -98,6 +98,8 @@ class World:
         self._joined = rng.choice([[], [f"{self.name}-c"], [f"{self.name}-c", f"{self.name}-d"]])
         if not self._joined or rng.random() < 0.4:
             return []
+        if rng.random() < 0.3:
+            return [Cohort(name, quotas=self._quotas(limits=False, scale=0.5)) for name in self._joined]
         root = Cohort(f"{self.name}-root", quotas=self._quotas(limits=False, scale=0.5))
         return [root] + [
             Cohort(name, root.name, self._quotas(limits=rng.random() < 0.5, scale=0.3)) for name in self._joined

@@ -97,8 +97,8 @@ class Admission:
     def stirs(self, queue: str) -> bool:
         """Say whether any change of a queue has its tree of cohorts tried again, not only the end of a workload.
 
-        Kueue 0.17.0 reads a Cohort object anew whenever the status of one of its queues changes, which it does as
-        workloads come and are admitted, and takes that for a change of quotas.
+        Kueue 0.17.0 reads the Cohort objects above a queue anew, but for the root, whenever the queue's status changes:
+        as workloads come and are admitted. It takes that for a change of quotas.
         """
         return self._quotas.stirs(queue)
 

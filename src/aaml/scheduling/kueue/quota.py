@@ -93,7 +93,7 @@ class Quotas:
         for name in known:
             _root_of(name, parents)
         self._roots = {queue.name: _root_of(queue.cohort, parents) for queue in queues}
-        self._of_objects = {queue.name for queue in queues if queue.cohort in known}
+        self._below_others = {queue.name for queue in queues if queue.cohort in parents}
         for child, parent in (
             *((self._queues[queue.name], queue.cohort) for queue in queues if queue.cohort),
             *((nodes[name], parent) for name, parent in parents.items()),
@@ -111,8 +111,8 @@ class Quotas:
         return [name for name, other in self._roots.items() if name == queue or (root and other == root)]
 
     def stirs(self, queue: str) -> bool:
-        """Say whether a queue's cohort is an object of its own, and not only a name that queues share."""
-        return queue in self._of_objects
+        """Say whether a queue's cohort is part of another one."""
+        return queue in self._below_others
 
     def available(self, queue: str, of: FlavorResource) -> int:
         """Return how much a queue may take now, what it may borrow included."""

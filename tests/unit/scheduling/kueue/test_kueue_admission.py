@@ -93,9 +93,9 @@ def test_cohorts_of_cohorts_lend_through_their_parent():
         Admission([queue("a", 1, "x")], [PLAIN], [], [Cohort("x", "y"), Cohort("y", "x")])
 
 
-def test_a_cohort_that_is_an_object_has_all_its_queues_tried_again_at_any_change():
-    """As seen on the real Kueue 0.17.0: it reads the Cohort anew, and takes that for a change of quotas."""
-    for cohorts, stirs in (([], False), ([Cohort("c")], True)):
+def test_a_cohort_in_another_one_has_all_its_queues_tried_again_at_any_change():
+    """As seen on the real Kueue 0.17.0: it reads Cohorts anew, but for the root, and takes that for other quotas."""
+    for cohorts, stirs in (([], False), ([Cohort("c")], False), ([Cohort("c", "root")], True)):
         admission = Admission([queue("a", 4, "c"), queue("b", 4)], [PLAIN], [], cohorts)
         assert admission.stirs("a") is stirs
         assert not admission.stirs("b")
