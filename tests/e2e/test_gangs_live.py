@@ -138,7 +138,7 @@ def test_when_says_by_when_a_group_starts_at_the_latest_and_what_helps(api, clus
     told = subprocess.run([*when, "--futures=5", "--json"], check=True, capture_output=True, text=True, timeout=120)
     found = json.loads(told.stdout)
     assert (found["pods"], found["never"]) == (4, 0.0)
-    assert 0.0 < found["median_s"] <= found["to_s"] <= 75.0  # the deadline, and a backoff after it
+    assert 0.0 < found["median_s"] <= found["to_s"] <= 90.0  # the deadline, and a backoff of up to twenty seconds
     anywhere = next(each for each in found["sooner"] if each["change"] == "anywhere, not in one rack")
     assert anywhere["median_s"] == 0.0
     nothing = subprocess.run(
