@@ -25,6 +25,7 @@ from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.scheduling.observation import Context
 from aaml.scheduling.pod_groups import count_placed
 from aaml.scheduling.ports import Decision, Policy, shown
+from aaml.scheduling.queue_sort import QueueSort
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
@@ -44,9 +45,15 @@ class Reservation:
 
 
 class Backfill:
-    """Narrows the nodes from which `inner` chooses."""
+    """Narrows the nodes from which `inner` chooses.
+
+    Pods wait in the order in which they came, and are tried again after a second: a gang that backs off for long, and
+    then stands behind all newcomers, would not find the room that is held for it.
+    """
 
     __repr__ = shown
+    queue_sort = QueueSort()
+    backoff_s = (1.0, 1.0)
 
     def __init__(self, name: str, inner: Policy, lifetimes: LifetimeModel, patience_s: float = PATIENCE_S) -> None:
         self.name = name
