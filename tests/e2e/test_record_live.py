@@ -196,6 +196,7 @@ def granted(kubeconfig):
 def test_the_account_may_read_what_is_recorded_and_nothing_else(account):
     assert granted(account) == {
         ("list", "nodes"), ("watch", "nodes"), ("list", "pods"), ("watch", "pods"), ("list", "namespaces"),
+        ("list", "podgroups"), ("watch", "podgroups"),
     }  # fmt: skip
     for method, path in (
         ("GET", "/api/v1/namespaces/kube-system/secrets"), ("GET", "/api/v1/namespaces/default/configmaps"),
