@@ -208,6 +208,19 @@ def test_the_account_may_read_what_is_recorded_and_nothing_else(account):
         assert refusal.value.status == 403
 
 
+def test_a_pod_is_explained_and_its_start_forecast_with_the_same_rights(account, kwok, namespace):
+    create(kwok.api(), namespace, ["runs"])
+    kwok.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", pod("waits", cpu="1000"))
+
+    def said(*command):
+        argv = [AAML, *command, f"--kubeconfig={account}"]
+        return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    assert f"{namespace}/runs" in said("explain", f"{namespace}/runs")
+    forecast = json.loads(said("when", "waits", "-n", namespace, "--futures=2", "--no-sooner", "--json"))
+    assert forecast["never"] == 1.0
+
+
 @pytest.mark.parametrize(("resource", "verb"), [("nodes", "list"), ("nodes", "watch"), ("pods", "list"),
                                                 ("pods", "watch"), ("namespaces", "list")])  # fmt: skip
 def test_without_any_one_of_its_rights_the_recorder_says_which_is_missing(kwok, namespace, caplog, resource, verb):

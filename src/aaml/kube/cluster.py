@@ -88,6 +88,24 @@ class LiveOptions:
         return "shadow" if self.dry_run else "scheduler"
 
 
+@dataclass(frozen=True)
+class LookingOptions(LiveOptions):
+    """For whoever looks at the queue as a scheduler sees it, and never takes a pod from it: nothing is written."""
+
+    preemption: bool = False
+    scheduled_events: bool = False
+
+    @property
+    def rights(self) -> rights.Rights:
+        """What the account has to be allowed: to read."""
+        return rights.QUEUE
+
+    @property
+    def granted_by(self) -> str:
+        """The folder of deploy/kubernetes that grants most of them."""
+        return "shadow"
+
+
 @dataclass(slots=True)
 class _BindInFlight:
     job: BindJob

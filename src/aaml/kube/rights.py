@@ -73,7 +73,7 @@ LOOK: Rights = (
     *_rights("list watch", "nodes", "pods"),
     *_rights("list", "namespaces", without="another cluster behind the address goes unnoticed"),
 )
-"""Watching nodes and pods: `aaml cluster top`, `bill`, `explain`, `lab`."""
+"""Watching nodes and pods: `aaml cluster top`, `bill`, `lab`."""
 RECORD: Rights = (
     *LOOK,
     *_rights("list watch", "podgroups", group="scheduling.k8s.io", without=_NO_GROUPS_RECORDED),
@@ -153,6 +153,10 @@ def scheduling(namespaces: Collection[str] = (), *, preemption: bool = True, dry
     within = [replace(each, namespace=name) for name in sorted(namespaces) for each in written]
     looked_at = (*FILTER, *ATTACHED, *FIRST_CONSUMER, *GROUPS)
     return (*looked_at, *(within or written), *GIVE, *(PREEMPT if preemption else ()))
+
+
+QUEUE: Rights = (*FILTER, *ATTACHED, *FIRST_CONSUMER, *GROUPS)
+"""Watching all that a scheduler looks at, and deciding nothing: `aaml explain`, `when`."""
 
 
 def lease(namespace: str, name: str) -> Rights:

@@ -13,7 +13,7 @@ from aaml.errors import UserError, bad_value
 from aaml.evaluation.policies import load_policy, needs_expected_pods
 from aaml.insight.explain import explain
 from aaml.insight.explanation import Explanation
-from aaml.kube.cluster import KubeCluster, LiveOptions
+from aaml.kube.cluster import KubeCluster, LookingOptions
 from aaml.kube.objects import wire
 from aaml.kube.sources import see_pod
 from aaml.kube.transport import Transport
@@ -78,8 +78,7 @@ def live(
         raise UserError(f"expected-pods: none with a GPU; expected an openb trace or a file of pods, for {player.name}")
     spec = spec_of(player)
     found = _find(kubeconfig, pod)
-    looking = LiveOptions(preemption=False, scheduled_events=False)
-    cluster = KubeCluster.connect(found.scheduler_name, kubeconfig=kubeconfig, options=looking)
+    cluster = KubeCluster.connect(found.scheduler_name, kubeconfig=kubeconfig, options=LookingOptions())
     try:
         notes = [] if cluster.settle(_SETTLE_S) else [f"not all of its volumes were known after {_SETTLE_S:g} s"]
         state, decided = cluster.state, None

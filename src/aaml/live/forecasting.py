@@ -9,7 +9,7 @@ import numpy as np
 
 from aaml.cluster.objects import Pod
 from aaml.errors import bad_value
-from aaml.kube.cluster import KubeCluster, LiveOptions
+from aaml.kube.cluster import KubeCluster, LookingOptions
 from aaml.kube.objects import wire
 from aaml.kube.objects.manifests import load
 from aaml.kube.recorded import RecordedPod, RecordedPodObject, recorded_pod
@@ -26,7 +26,6 @@ KINDS = {
 }  # fmt: skip
 _SETTLE_S = 30.0
 _FILES = (".yaml", ".yml", ".json")
-_MOST_FINISHED = 10_000
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,14 @@ def ask(target: str, namespace: str = "default", kubeconfig: Path | None = None)
     transport = Transport(kubeconfig, connections=1)
     try:
         with transport.explained():
-            answer = transport.request("GET", "/api/v1/pods", query={"limit": str(_MOST_FINISHED)})
+            answer = transport.request("GET", "/api/v1/pods")
     finally:
         transport.close()
     known = msgspec.json.decode(answer, type=wire.ListOf[RecordedPodObject]).items or ()
     seen = [recorded_pod(each) for each in known]
     alive = [each.pod for each in seen if each.ended is None]
     mine = submitted or _named(target, namespace, alive)
-    looking = LiveOptions(preemption=False, scheduled_events=False)
-    live = KubeCluster.connect(mine[0].scheduler_name, kubeconfig=kubeconfig, options=looking)
+    live = KubeCluster.connect(mine[0].scheduler_name, kubeconfig=kubeconfig, options=LookingOptions())
     try:
         live.settle(_SETTLE_S)
         state, now_s = live.state, live.now_s()

@@ -199,7 +199,8 @@ def words(asked: rights.Rights) -> str:
 
 
 PAGE = {
-    "`cluster top`, `explain`, `lab` on a cluster": rights.LOOK,
+    "`cluster top`, `lab` on a cluster": rights.LOOK,
+    "`explain`, `when`": rights.QUEUE,
     "`record`": rights.RECORD,
     "`cluster top`, `lab`: the Lease of `autoscale`": rights.PROMISE,
     "`autoscale`": rights.LOOK_AT_CLAIMS,
