@@ -13,14 +13,12 @@ import heapq
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from aaml.cluster.objects import Pod
 from aaml.evaluation.evaluate import parse_seeds
 from aaml.evaluation.statistics import mean_interval
 from aaml.files import RowWriter
@@ -51,17 +49,6 @@ def named(name: str) -> Callable[[int], Policy]:
     return lambda seed: make_policy(name, PolicyOptions(seed=seed))
 
 
-@cache
-def past() -> Sequence[Pod]:
-    """Return the pods that lifetimes are learned from: of the part of the record that nobody is judged on."""
-    return TASK.expected()
-
-
-def backfilling(name: str) -> Callable[[int], Policy]:
-    """Return a policy that expects ends, by its seed."""
-    return lambda seed: make_policy(name, PolicyOptions(seed=seed, expected=past()))
-
-
 def on_gpus(strategy: Any, weights: dict[str, int]) -> Callable[[int], Policy]:
     """Return kube-scheduler with NodeResourcesFit on GPUs alone, by its seed."""
     config = replace(KubeSchedulerConfig(), strategy=strategy, resources=GPUS, weights=weights)
@@ -78,10 +65,6 @@ CASES: dict[str, tuple[Callable[[int], Policy], bool]] = {
     "MostAllocated on GPUs, best-fit rack": (on_gpus("MostAllocated", PACKING), True),
     "rack-packing": (named("rack-packing"), False),
     "rack-packing, best-fit rack": (named("rack-packing"), True),
-    "backfill": (backfilling("rack-packing-backfill"), False),
-    "backfill, best-fit rack": (backfilling("rack-packing-backfill"), True),
-    "backfill, true durations": (backfilling("clairvoyant-rack-packing-backfill"), False),
-    "backfill, true durations, best-fit rack": (backfilling("clairvoyant-rack-packing-backfill"), True),
 }
 QUEUES: dict[str, QueueKind] = {"Kueue TAS": "kueue", "Kueue TAS, StrictFIFO": "kueue-strict"}
 POOL = "no fragmentation (one pool)"

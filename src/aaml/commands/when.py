@@ -78,6 +78,8 @@ def run(args: Args) -> int:
         return 0
     print(_sentence(args, now, len(asked.pods), asked.running))
     print(f"{policy.name} decides; " + _known(args, len(asked.finished)))
+    if asked.left_out:
+        print(f"left out: {asked.left_out} pods that wait for other schedulers")
     if sooner:
         rows = [(what, *map(_words, (found.quantile(0.5), found.quantile(0.9)))) for what, found in sooner]
         print("\n" + text_table(pd.DataFrame(rows, columns=["instead", "median", "90% by"])))

@@ -69,9 +69,7 @@ _PLAYED = (
     ("bill-cluster-autoscaler", 5, 30, ("kube-scheduler-packing",)),
     ("bill-openb", 4, 40, ("fgd",)),
 )  # task, nodes, pods, policies; its pods may be fewer where a task says how many there are
-WITH_GANGS = (
-    "first-fit", "kube-scheduler", "rack-packing", "rack-packing-backfill", "clairvoyant-rack-packing-backfill",
-)  # fmt: skip
+WITH_GANGS = ("first-fit", "kube-scheduler", "rack-packing")
 """Policies that gangs are played with."""
 _MEASURED = ("latency_p50_ms", "latency_p99_ms")  # times of this machine
 NAMED_BY = tuple(name for name in METRICS if name not in _MEASURED)

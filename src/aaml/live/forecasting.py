@@ -32,8 +32,8 @@ _FILES = (".yaml", ".yml", ".json")
 class Question:
     """A job that waits, in the cluster as it is now; it has started once `needed` of these pods have nodes.
 
-    `running` of its pods have a node already. `finished` are pods that ended and are still listed, which say how long
-    pods run.
+    `running` of its pods have a node already. `left_out` pods wait for other schedulers, and are not played. `finished`
+    are pods that ended and are still listed, which say how long pods run.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Question:
     pods: tuple[Pod, ...]
     needed: int
     running: int
+    left_out: int
     finished: tuple[RecordedPod, ...]
 
     def lifetimes(self, past: Trace | None) -> LifetimeModel:
@@ -59,7 +60,7 @@ def ask(target: str, namespace: str = "default", kubeconfig: Path | None = None)
     Nothing is written to the cluster. Raises `UserError` for what is not there, or does not wait.
     """
     is_file = Path(target).suffix in _FILES
-    submitted = tuple(load([Path(target)]).pods) if is_file else ()
+    submitted = tuple(_within(pod, namespace) for pod in load([Path(target)]).pods) if is_file else ()
     if is_file and not submitted:
         raise bad_value("target", target, "a file with pods or workloads")
     transport = Transport(kubeconfig, connections=1)
@@ -91,7 +92,13 @@ def ask(target: str, namespace: str = "default", kubeconfig: Path | None = None)
     if not pods:
         raise bad_value("target", target, f"something that waits; its {placed} pods have nodes")
     finished = tuple(each for each in seen if each.ended is not None)
-    return Question(target, cluster, pods, needed(cluster, pods), placed, finished)
+    left_out = sum(not pod.node_name and pod.scheduler_name != mine[0].scheduler_name for pod in alive)
+    return Question(target, cluster, pods, needed(cluster, pods), placed, left_out, finished)
+
+
+def _within(pod: Pod, namespace: str) -> Pod:
+    """Return a pod of a file in the namespace that was told, where the file names none."""
+    return pod if pod.namespace != "default" else replace(pod, namespace=namespace, uid="")
 
 
 def _named(target: str, namespace: str, alive: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -114,7 +121,8 @@ def _named(target: str, namespace: str, alive: Sequence[Pod]) -> tuple[Pod, ...]
     if not found:
         waiting = ", ".join([pod.name for pod in here if not pod.node_name][:5]) or "no pod"
         raise bad_value("target", target, f"a {kind} of namespace {namespace} that has pods; {waiting} waits there")
-    return found
+    of = {pod.group_key for pod in found if pod.group is not None and pod.group.min_count is not None}
+    return tuple(pod for pod in here if pod.group_key in of) if of else found  # a gang starts as a whole
 
 
 # ---- the past --------------------------------------------------------------------------------------------------------
@@ -156,7 +164,10 @@ def arrivals_like(past: Trace) -> Arrivals:
             if at_s > seconds:
                 return pods
             life = came[place]
-            pods.append(replace(life.pod, created_s=float(at_s), lifetime_s=life.ran_s, node_name=""))
+            group = life.pod.group
+            if group is not None:  # one that comes again is another one
+                group = replace(group, name=f"{group.name}-{round_s:g}")
+            pods.append(replace(life.pod, created_s=float(at_s), lifetime_s=life.ran_s, node_name="", group=group))
             place += 1
 
     return draw

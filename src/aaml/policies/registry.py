@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from aaml.errors import bad_value
 from aaml.own_files import being_loaded, load_file
-from aaml.policies import backfill, lifetime_rules
+from aaml.policies import lifetime_rules
 from aaml.policies.heuristics import (
     FirstFit,
     PolicyOptions,
@@ -133,8 +133,6 @@ POLICIES: Registry[Callable[[PolicyOptions], Policy]] = Registry(
         "gpu-clustering": policies.gpu_clustering,
         "fgd": policies.fgd,
         "rack-packing": _scored("rack-packing", racks.rack_packing),
-        "rack-packing-backfill": backfill.rack_packing_backfill,
-        "clairvoyant-rack-packing-backfill": backfill.clairvoyant_rack_packing_backfill,
         "nilas": lifetime_rules.nilas,
         "lava": lifetime_rules.lava,
         "shortest-first": lifetime_rules.shortest_first,

@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from aaml.cluster.objects import Node, Pod
+from aaml.cluster.objects import Node, Pod, PodGroup
 from aaml.scheduling.lifetimes import LONGEST_S, LifetimeModel
 from aaml.scheduling.loop import SchedulingLoop
 from aaml.scheduling.ports import Policy
@@ -25,6 +25,7 @@ from aaml.workload.model import Workload
 FloatArray = npt.NDArray[np.float64]
 Arrivals = Callable[[float, np.random.Generator], Sequence[Pod]]
 """(seconds, rng) -> pods that come in so many seconds from now on, `created_s` counted from now, in order."""
+_GRACE_S = 30.0  # in which a kubelet ends a pod that is deleted, where nobody says otherwise
 _STAYS = ("DaemonSet/", "Node/")  # owners whose pods end with their node
 
 
@@ -66,13 +67,20 @@ class Forecast:
 def snapshot(nodes: Sequence[Node], running: Sequence[RunningPod], waiting: Sequence[Pod]) -> SimCluster:
     """Return a simulated cluster as a real one is now, which is its time 0; `waiting` in the order of the queue."""
     timeline = [
-        PlacePod(0.0, replace(each.pod, lifetime_s=_lasts(each.pod)), each.node_name, each.gpus, -each.age_s)
+        PlacePod(
+            0.0, replace(each.pod, node_name="", lifetime_s=_lasts(each.pod)), each.node_name, each.gpus, -each.age_s
+        )
         for each in running
     ]
     cluster = SimCluster(nodes, (), timeline=timeline, queue=QueueSettings(), averages=False)
     cluster.advance()
     cluster.submit(waiting)
     return cluster
+
+
+def _future(group: PodGroup | None) -> PodGroup | None:
+    """Return a group that comes, which is none of those that are there."""
+    return None if group is None else replace(group, name=f"future-{group.name}")
 
 
 def _lasts(pod: Pod) -> float | None:
@@ -109,7 +117,7 @@ class Futures:
         now_s = cluster.now_s()
         rng = np.random.default_rng([self.seed, number])
         coming = tuple(
-            replace(pod, uid=f"future-{place}", created_s=now_s + pod.created_s)
+            replace(pod, uid=f"future-{place}", created_s=now_s + pod.created_s, group=_future(pod.group))
             for place, pod in enumerate(self.arrivals(self.horizon_s, rng))
         )
         cluster.imagine(Workload(coming, "a future"), self._draw(cluster, number, {pod.uid: pod for pod in coming}))
@@ -144,5 +152,7 @@ class Futures:
     def _lifetime_s(self, pod: Pod, age_s: float, ran_s: float, number: int) -> float | None:
         if pod.owner.startswith(_STAYS):
             return None
+        if pod.terminating:
+            return age_s + _GRACE_S
         share = np.random.default_rng([self.seed, number, crc32((pod.group_key or pod.uid).encode())]).random()
         return age_s + self.lifetimes.remaining_at_s(pod, ran_s, 1.0 - share)

@@ -13,7 +13,7 @@ from aaml.sim.cluster import SimCluster
 from aaml.sim.timeline import AddNode
 
 _MOVES = 200  # pods whose move is tried
-_STAYS = "DaemonSet/"
+_STAYS = ("DaemonSet/", "Node/")
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,15 @@ class Change:
     needed: int
 
 
+def are_together(pods: Sequence[Pod]) -> bool:
+    """Whether pods are of one group, or of none and of one owner."""
+    return len({(pod.group_key, pod.owner if pod.group is None else "") for pod in pods}) == 1
+
+
 def changes(cluster: SimCluster, pods: Sequence[Pod]) -> Iterator[Change]:
-    """Yield what might help these waiting pods of one job or group, each on a fork of its own."""
-    yield from _otherwise(cluster, pods)
+    """Yield what might help these waiting pods, each on a fork of its own; only one job can be asked for otherwise."""
+    if are_together(pods):
+        yield from _otherwise(cluster, pods)
     yield from _one_node_more(cluster, pods)
     yield from _one_pod_moved(cluster, pods)
 
@@ -143,6 +149,6 @@ def _frees(state: ClusterState, moved: Pod, source: int, pod: Pod) -> bool:
 def needed(cluster: SimCluster, pods: Sequence[Pod]) -> int:
     """Return how many of these waiting pods have to get nodes for their job to have started."""
     group = pods[0].group
-    if group is None:
+    if group is None or group.min_count is None or not are_together(pods):
         return len(pods)
     return min(len(pods), max(1, group.least - count_placed(cluster.state, pods[0].group_key)))

@@ -1,5 +1,6 @@
 """When a job starts, by futures of the cluster as it is."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -12,7 +13,7 @@ from aaml.policies.registry import make_policy
 from aaml.scheduling.lifetimes import KnownLifetimes, LifetimeModel
 from aaml.sim.cluster import SimCluster
 from aaml.sim.forecast import Forecast, Futures, RunningPod, snapshot
-from aaml.sim.sooner import changes
+from aaml.sim.sooner import changes, needed
 from aaml.workload.model import Workload
 
 FIRST_FIT = make_policy("first-fit", PolicyOptions())
@@ -169,3 +170,38 @@ def test_half_of_the_gpus_and_no_selector_are_offered():
     offers = {each.what: each for each in changes(snapshot([node("a", gpus=8)], running, [waits]), [waits])}
     assert list(offers) == ["half as large: 4 of 8 GPUs", "without its node selector (gpu)"]
     assert offers["half as large: 4 of 8 GPUs"].cluster.pending_count() == 1
+
+
+def test_a_plain_jobs_group_has_started_when_all_its_pods_have_nodes():
+    """Kubernetes 1.37 gives each Job a group of the policy basic: none of its pods waits for another."""
+    basic = PodGroup("job", None)
+    pods = [pod(f"job-{number}", group=basic) for number in range(3)]
+    cluster = snapshot([node("a")], [known("runs", 60.0, "a")], pods)
+    assert needed(cluster, pods) == 3
+    assert needed(cluster, gang("train", 4, 2)) == 2
+    assert needed(cluster, [*gang("one", 2), *gang("two", 3)]) == 5
+    assert all("node more" in each.what for each in changes(cluster, [*gang("one", 2), *gang("two", 3)]))
+
+
+def test_a_gang_that_comes_is_another_one_though_its_name_is_the_same():
+    """Two of four pods are there, and a gang of that name comes: they still lack two."""
+    waits = gang("train", 4)[:2]
+
+    def coming(_seconds, _rng):
+        return [replace(each, created_s=10.0) for each in gang("train", 4)[2:]]
+
+    cluster = snapshot([node(name, "r") for name in "abcd"], [], waits)
+    assert futures(arrivals=coming, samples=2).forecast(cluster, [each.uid for each in waits]).never == 1.0
+
+
+def test_pods_of_a_live_cluster_may_move_and_those_that_terminate_end():
+    """What is bound names its node, which holds it nowhere else; a deleted pod is gone within the grace of 30 s."""
+    nodes = [node("a"), node("b")]
+    one, three = pod("one", 1000, node_name="a"), pod("three", 1500, node_name="b")
+    waits = pod("waits")
+    running = [RunningPod(one, "a", None, 1.0), RunningPod(three, "b", None, 1.0)]
+    assert "default/one moved from a to b" in {
+        each.what for each in changes(snapshot(nodes, running, [waits]), [waits])
+    }
+    going = RunningPod(pod("going", terminating=True), "a", None, 1e6)
+    assert futures(samples=1).forecast(snapshot([node("a")], [going], [waits]), [waits.uid]).quantile(0.5) == 30.0
