@@ -107,10 +107,8 @@ def _words(seconds: float) -> str:
         return "never"
     if seconds < 1.0:
         return "now"
-    for unit_s, name in _UNITS:
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:.2g} {name}" if seconds < 10 * unit_s else f"{seconds / unit_s:.0f} {name}"
-    return "now"
+    unit_s, name = next(unit for unit in _UNITS if seconds >= unit[0])
+    return f"{seconds / unit_s:.2g} {name}" if seconds < 10 * unit_s else f"{seconds / unit_s:.0f} {name}"
 
 
 def _numbers(found: "Forecast") -> dict[str, float | None]:

@@ -12,7 +12,7 @@ from aaml.files import write_bytes
 from aaml.folders import cache_dir, private_dir
 from aaml.karpenter.changes import SourceChange, changed, changes
 from aaml.kube.provision.binaries import compile_program, minimum_go, module_dir, pinned_version, recipe_dir
-from aaml.kube.provision.paths import exclusive
+from aaml.kube.provision.paths import made_whole
 from aaml.kube.provision.toolchain import find_go
 
 PROGRAM = "karpenter"
@@ -52,20 +52,7 @@ def build(speed: int = 1, *, progress: bool = True) -> Path:
     Its folder appears under its name only when it is whole. Raises `UserError` in one line without a Go toolchain,
     where the compiler fails, and where the module's source is not what the changes are for.
     """
-    target = program_path(speed)
-    if target.is_file():
-        return target
-    folder = target.parent
-    with exclusive(folder.with_name(f"{folder.name}.lock"), "builds Karpenter"):
-        if not target.is_file():
-            partial = private_dir(folder.with_name(f"{folder.name}.partial"))
-            try:
-                _build(partial, speed, progress=progress)
-                shutil.rmtree(folder, ignore_errors=True)
-                partial.rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    return target
+    return made_whole(program_path(speed), "builds Karpenter", lambda folder: _build(folder, speed, progress=progress))
 
 
 def _build(folder: Path, speed: int, *, progress: bool) -> None:

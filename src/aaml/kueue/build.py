@@ -3,7 +3,6 @@
 import hashlib
 import json
 import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 
 from aaml.errors import UserError
 from aaml.files import write_json
-from aaml.folders import cache_dir, private_dir
+from aaml.folders import cache_dir
 from aaml.kube.provision.binaries import (
     compile_program,
     ensure_programs,
@@ -22,7 +21,7 @@ from aaml.kube.provision.binaries import (
     pinned_version,
     recipe_dir,
 )
-from aaml.kube.provision.paths import exclusive
+from aaml.kube.provision.paths import made_whole
 from aaml.kube.provision.toolchain import find_go
 
 PROGRAM = "kueue"
@@ -64,26 +63,15 @@ def build(kubernetes: str = "", *, progress: bool = True) -> Path:
     `kubernetes` says whose kubectl writes its objects down. The folder appears under its name only when it is whole.
     Raises `UserError` in one line without a Go toolchain, and where the compiler fails.
     """
-    target = program_path()
-    if target.is_file():
-        return target
-    folder = target.parent
-    with exclusive(folder.with_name(f"{folder.name}.lock"), "builds Kueue"):
-        if not target.is_file():
-            partial = private_dir(folder.with_name(f"{folder.name}.partial"))
-            try:
-                go, where = find_go(minimum_go((_RECIPE,))), recipe_dir() / _RECIPE
-                module = module_dir(go, where, _MODULE)
-                kubectl = ensure_programs(kubernetes, progress=progress) / "kubectl"
-                write_json(partial / _MANIFESTS, _objects(kubectl, module / "config" / "default"))
-                compile_program(
-                    go, where, f"{_MODULE}/cmd/kueue", _linker_flags(), partial / PROGRAM, progress=progress
-                )
-                shutil.rmtree(folder, ignore_errors=True)
-                partial.rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    return target
+    return made_whole(program_path(), "builds Kueue", lambda folder: _build(folder, kubernetes, progress=progress))
+
+
+def _build(folder: Path, kubernetes: str, *, progress: bool) -> None:
+    go, where = find_go(minimum_go((_RECIPE,))), recipe_dir() / _RECIPE
+    module = module_dir(go, where, _MODULE)
+    kubectl = ensure_programs(kubernetes, progress=progress) / "kubectl"
+    write_json(folder / _MANIFESTS, _objects(kubectl, module / "config" / "default"))
+    compile_program(go, where, f"{_MODULE}/cmd/kueue", _linker_flags(), folder / PROGRAM, progress=progress)
 
 
 def _objects(kubectl: Path, folder: Path) -> list[dict[str, Any]]:

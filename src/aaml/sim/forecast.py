@@ -26,7 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 Arrivals = Callable[[float, np.random.Generator], Sequence[Pod]]
 """(seconds, rng) -> pods that come in so many seconds from now on, `created_s` counted from now, in order."""
 _GRACE_S = 30.0  # in which a kubelet ends a pod that is deleted, where nobody says otherwise
-_STAYS = ("DaemonSet/", "Node/")  # owners whose pods end with their node
+STAYS = ("DaemonSet/", "Node/")
+"""How owners are named whose pods end with their node."""
 
 
 def nobody(_seconds: float, _rng: np.random.Generator) -> Sequence[Pod]:
@@ -85,7 +86,7 @@ def _future(group: PodGroup | None) -> PodGroup | None:
 
 def _lasts(pod: Pod) -> float | None:
     """Return what stands in for a lifetime until a future draws one; None for a pod that never ends by itself."""
-    return None if pod.owner.startswith(_STAYS) else LONGEST_S
+    return None if pod.owner.startswith(STAYS) else LONGEST_S
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class Futures:
         return lifetime_s
 
     def _lifetime_s(self, pod: Pod, age_s: float, ran_s: float, number: int) -> float | None:
-        if pod.owner.startswith(_STAYS):
+        if pod.owner.startswith(STAYS):
             return None
         if pod.terminating:
             return age_s + _GRACE_S

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from aaml.cluster.filters import feasible
-from aaml.cluster.objects import GpuRequest, Node, Pod
+from aaml.cluster.objects import HOSTNAME_LABEL, GpuRequest, Node, Pod
 from aaml.cluster.state import ClusterState
 from aaml.scheduling.pod_groups import count_placed
 from aaml.sim.cluster import SimCluster
+from aaml.sim.forecast import STAYS
 from aaml.sim.timeline import AddNode
 
 _MOVES = 200  # pods whose move is tried
-_STAYS = ("DaemonSet/", "Node/")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _one_node_more(cluster: SimCluster, pods: Sequence[Pod]) -> Iterator[Change]
         return
     twin = cluster.fork()
     name = f"{like.name}-more"
-    twin.happen(AddNode(twin.now_s(), replace(like, name=name, labels={**like.labels, "kubernetes.io/hostname": name})))
+    twin.happen(AddNode(twin.now_s(), replace(like, name=name, labels={**like.labels, HOSTNAME_LABEL: name})))
     yield Change(f"one node more, like {like.name}", twin, tuple(pod.uid for pod in pods), needed(cluster, pods))
 
 
@@ -123,7 +123,7 @@ def _one_pod_moved(cluster: SimCluster, pods: Sequence[Pod]) -> Iterator[Change]
     state, first = cluster.state, pods[0]
     if len(pods) > 1 or feasible(state, first).mask.any():
         return
-    running = [each for each in state.placements.values() if not each.pod.owner.startswith(_STAYS)]
+    running = [each for each in state.placements.values() if not each.pod.owner.startswith(STAYS)]
     running.sort(key=lambda each: (each.pod.gpu.total_milli, sum(each.pod.requests.values())))
     for placement in running[:_MOVES]:
         moved, source = placement.pod, state.index[placement.node_name]
